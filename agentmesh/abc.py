@@ -1,0 +1,141 @@
+"""The interfaces between the layers: what a transport gives the runtime, what the runtime gives a protocol."""
+
+import abc
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol as Interface
+
+import attrs
+import trio
+
+from agentmesh.types import Address, PeerId, ProtocolId
+
+ByteStream = trio.abc.Stream
+StreamHandler = Callable[[ByteStream], Awaitable[None]]
+
+
+class Listener(abc.ABC):
+    """A transport listening on one address. Made by `Transport.listen`, closed by leaving its block."""
+
+    @property
+    @abc.abstractmethod
+    def addresses(self) -> Sequence[Address]:
+        """Where it can be dialled: port 0 and the like are resolved. No /p2p part."""
+
+    @abc.abstractmethod
+    async def serve(self, handler: StreamHandler) -> None:
+        """Accept until cancelled; each connection runs `handler(stream)` in a task of its own.
+
+        The connection is closed when its handler returns. A handler must not raise: an exception from one ends the
+        listener. Running out of file descriptors pauses accepting and does not end it.
+
+        Cancellation: closes every connection and returns.
+        """
+
+
+class Transport(abc.ABC):
+    """A way to carry one byte stream to an address.
+
+    Both operations are async context managers, because some transports (WebSocket, HTTP/2) need tasks of their own for
+    as long as a connection lives; those tasks belong to the block.
+    """
+
+    @abc.abstractmethod
+    def can_dial(self, address: Address) -> bool: ...
+
+    @abc.abstractmethod
+    def can_listen(self, address: Address) -> bool: ...
+
+    @abc.abstractmethod
+    def dial(self, address: Address) -> AbstractAsyncContextManager[ByteStream]:
+        """`async with transport.dial(address) as stream:`; the connection closes with the block.
+
+        Raises:
+            DialError: nobody answered, or not in this transport's protocol.
+            AddressError: not an address this transport speaks.
+        """
+
+    @abc.abstractmethod
+    def listen(self, address: Address) -> AbstractAsyncContextManager[Listener]:
+        """`async with transport.listen(address) as listener:`; listening (the port is bound) from the start of the block.
+
+        Raises:
+            OSError: the address is taken or not ours.
+            AddressError: not an address this transport speaks.
+        """
+
+
+class Direction(enum.Enum):
+    INBOUND = "inbound"
+    OUTBOUND = "outbound"
+
+
+class Stream(trio.abc.HalfCloseableStream):
+    """One stream of a session. Anything written for Trio streams works on it.
+
+    Errors: `RejectedError` when the peer refused the stream, `StreamResetError` when it cut it, `SessionClosedError` when
+    the session ended; all three are `trio.BrokenResourceError`.
+
+    Cancellation: safe everywhere. A cancelled `receive_some` loses nothing. A cancelled `send_all` may have queued all,
+    part or none of its bytes, as with any Trio stream. `aclose` that is cancelled resets the stream.
+    """
+
+    protocol: ProtocolId
+    direction: Direction
+
+    @property
+    @abc.abstractmethod
+    def peer(self) -> PeerId:
+        """Who is at the other end: proved by the session's handshake."""
+
+    @property
+    @abc.abstractmethod
+    def session(self) -> "Session": ...
+
+    @abc.abstractmethod
+    def reset(self, code: int = 0) -> None:
+        """Cut both directions now; the peer sees `code` (an `ErrorCode`). Does nothing on a stream that has ended."""
+
+
+class Session(abc.ABC):
+    """One authenticated peer over one link."""
+
+    peer: PeerId
+    direction: Direction
+    address: Address | None  # of the peer as dialled or seen; None when the transport cannot say
+
+    @abc.abstractmethod
+    async def open_stream(self, protocol: ProtocolId) -> Stream:
+        """Open a stream; costs no round trip: the protocol's name leaves with the first bytes.
+
+        Raises:
+            SessionClosedError: the session has ended.
+            RejectedError: our own limit on streams is reached (RESOURCE_LIMIT_EXCEEDED) or the session drains (SHUTDOWN).
+        A refusal by the peer surfaces at the first `receive_some`.
+        """
+
+
+class Admission(enum.IntEnum):
+    """Who may open a protocol's streams."""
+
+    ANYONE = 0
+    MEMBER = 1  # any peer that auth has admitted
+    ROUTER = 2  # an admitted peer whose credential says router
+
+
+@attrs.frozen
+class StreamLimits:
+    """What one peer may use of one protocol."""
+
+    max_streams_per_peer: int = 1024  # open at once, inbound
+    first_message_timeout: float = 10.0  # seconds until the protocol's name and first message must be there
+
+
+class OpenStream(Interface):
+    """What a client of a protocol needs: a way to open its streams (`Host.open_stream`)."""
+
+    async def __call__(self, peer: PeerId, protocol: ProtocolId) -> Stream: ...
+
+
+Receiver = AsyncIterator[bytes]

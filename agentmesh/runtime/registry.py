@@ -1,0 +1,58 @@
+"""The protocols that a host speaks: a frozen list of values, checked when the host is built."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from agentmesh.abc import Admission, Stream, StreamLimits
+from agentmesh.types import ProtocolId
+
+if TYPE_CHECKING:
+    from agentmesh.runtime.host import Host
+
+Serve = Callable[[Stream], Awaitable[None]]
+Run = Callable[["Host"], Awaitable[None]]
+
+
+@attrs.frozen
+class Protocol:
+    """One protocol of a host.
+
+    `serve(stream)` runs in a task of the stream's session and owns the stream: when it returns the stream is closed, when
+    it raises the stream is reset, and the failure is logged with peer and protocol and counted. It is cancelled when the
+    session ends. A `serve` never reaches the session or other streams.
+
+    `run(host)` is the protocol's background work, if it has any, for as long as the host is open. If it raises, the host
+    goes down with it.
+    """
+
+    id: ProtocolId
+    serve: Serve
+    admission: Admission = Admission.ANYONE
+    limits: StreamLimits = StreamLimits()
+    run: Run | None = None
+
+
+class ProtocolRegistry:
+    """Protocols by their IDs.
+
+    Raises:
+        ValueError: two protocols share an ID.
+    """
+
+    def __init__(self, protocols: Sequence[Protocol]) -> None:
+        self._by_id = {protocol.id: protocol for protocol in protocols}
+        if len(self._by_id) != len(protocols):
+            ids = [protocol.id for protocol in protocols]
+            raise ValueError(f"protocol given twice: {sorted({i for i in ids if ids.count(i) > 1})}")
+
+    def get(self, protocol_id: str) -> Protocol | None:
+        return self._by_id.get(ProtocolId(protocol_id))
+
+    def __iter__(self) -> Iterator[Protocol]:
+        return iter(self._by_id.values())
+
+    @property
+    def ids(self) -> tuple[ProtocolId, ...]:
+        return tuple(self._by_id)

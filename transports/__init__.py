@@ -1,0 +1,1 @@
+"""The mesh's transports: ways to carry one byte stream to an address. Swapping one is a change of address."""
