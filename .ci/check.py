@@ -1,0 +1,144 @@
+"""Every check of the repository, one after another or side by side, with what each took.
+
+    python .ci/check.py             all of them
+    python .ci/check.py --lint      those that run no test
+    python .ci/check.py ARGS...     pytest alone, with these arguments and no coverage
+
+Exits 1 when any failed. A failed check prints all it said, one that passed a line. The last line is pytest's own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+COVERAGE_JSON = ROOT / ".coverage.json"
+
+# Slowest first: two run at a time.
+LINT: dict[str, tuple[str, ...]] = {
+    "mypy": ("mypy",),
+    "pyright": ("pyright", "--warnings"),
+    "layers": ("lint-imports", "--no-cache"),
+    "generated": ("python", "-m", "agentmesh.wire.generate", "--check"),
+    "ruff check": ("ruff", "check", "--quiet", ".", ".ci"),
+    "ruff format": ("ruff", "format", "--check", "--quiet", ".", ".ci"),
+}
+PYTEST = ("python", "-m", "pytest", "--hypothesis-profile=ci")
+COVERED = ("--cov", "--cov-report=term:skip-covered", f"--cov-report=json:{COVERAGE_JSON}")
+
+# Pure code has no excuse: every line and branch of these is run by the tests.
+FULLY_COVERED = (
+    "protocols/*/wire.py",
+    "protocols/*/machine.py",
+    "protocols/relay/hop.py",
+    "protocols/relay/stop.py",
+)
+
+# pyright's wheel brings its own copy; without this it asks a registry whether there is a newer one.
+ENVIRONMENT = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one check said.
+
+    Attributes:
+        seconds: how long it ran.
+        output: all it printed, when it failed or is to be shown.
+    """
+
+    name: str
+    passed: bool
+    seconds: float
+    output: str
+
+    def __str__(self) -> str:
+        return f"{'ok    ' if self.passed else 'FAILED'} {self.name:<12}{self.seconds:7.1f} s"
+
+
+def run(name: str, command: Sequence[str]) -> Outcome:
+    """Run one check to its end, keeping what it prints."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [BIN / command[0], *command[1:]],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    outcome = Outcome(name, done.returncode == 0, time.monotonic() - started, done.stdout)
+    print(outcome, flush=True)
+    if not outcome.passed:
+        print(outcome.output, flush=True)
+    return outcome
+
+
+def run_lint() -> list[Outcome]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(run, LINT, LINT.values()))
+
+
+def run_pytest(arguments: Sequence[str]) -> tuple[Outcome, str]:
+    """Run pytest with its output shown as it comes; returns its closing line as well."""
+    started, closing = time.monotonic(), "0 passed, 1 failed"
+    with subprocess.Popen(
+        [BIN / PYTEST[0], *PYTEST[1:], *arguments],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.startswith("=") and " in " in line:
+                closing = line.strip()
+    return Outcome("pytest", process.returncode == 0, time.monotonic() - started, ""), closing
+
+
+def holes(files: dict[str, dict[str, dict[str, float]]], patterns: Iterable[str]) -> list[str]:
+    """The files that match a pattern and are not covered whole."""
+    patterns = tuple(patterns)
+    return [
+        f"{path}: {found['summary']['percent_covered']:.1f} % covered, must be 100 %"
+        for path, found in sorted(files.items())
+        if any(fnmatch(path, pattern) for pattern in patterns) and found["summary"]["percent_covered"] < 100
+    ]
+
+
+def check_coverage() -> Outcome:
+    report = json.loads(COVERAGE_JSON.read_text()) if COVERAGE_JSON.exists() else {"files": {}}
+    found = holes(report["files"], FULLY_COVERED)
+    COVERAGE_JSON.unlink(missing_ok=True)
+    if found:
+        print("\n".join(found), flush=True)
+    return Outcome("machines", not found, 0.0, "")
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments == ["--lint"]:
+        return 0 if all(outcome.passed for outcome in run_lint()) else 1
+    if arguments:
+        return 0 if run_pytest(arguments)[0].passed else 1
+    outcomes = run_lint()
+    tests, closing = run_pytest(COVERED)
+    outcomes += [tests, check_coverage()]
+    print("\n".join(map(str, ["", *outcomes])))
+    print(closing)
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

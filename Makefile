@@ -1,0 +1,58 @@
+# `make demo` shows a mesh at work; `make test` checks everything. Each does its own set-up and needs python3 and make only.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+PYTHON ?=
+export PYTHON
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
+# One stamp for what it takes to run, one for what it takes to check, one for the peers that nobody here wrote.
+AS := $(if $(PYTHON),-$(notdir $(PYTHON)))
+RUN := .venv/.ready-run$(AS)
+CHECK := .venv/.ready-check$(AS)
+PEERS := .venv-peers/.ready$(AS)
+
+.PHONY: help demo test lint format clean setup
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@echo "PYTHON=python3.12 chooses the interpreter; TESTS='tests/test_layout.py -x' narrows make test to these."
+
+demo: $(RUN) ## a control plane, two routers and three members on this machine, moving real files
+	@$(BIN)/agentmesh demo
+
+test: $(CHECK) $(PEERS) ## every check: lint, types, layers, generated code, tests, coverage
+	@$(BIN)/python .ci/check.py $(TESTS)
+
+lint: $(CHECK) ## the checks that run no test
+	@$(BIN)/python .ci/check.py --lint
+
+format: $(CHECK) ## rewrite the sources in the house format
+	@$(BIN)/ruff check --fix --quiet || true
+	@$(BIN)/ruff format
+
+setup: $(CHECK) $(PEERS) ## the set-up alone
+
+clean: ## remove everything that these commands made
+	rm -rf .venv .venv-peers build dist *.egg-info .coverage .coverage.*
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN): pyproject.toml .ci/venv
+	@.ci/venv .venv
+	@$(PIP) --editable '.[mcp]'
+	@touch $@
+
+$(CHECK): pyproject.toml .ci/venv
+	@.ci/venv .venv
+	@$(PIP) --editable '.[mcp]' --group test --group check
+	@touch $@
+
+$(PEERS): tests/interop/peers/requirements.txt .ci/venv
+	@.ci/venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r $<
+	@touch $@
