@@ -54,5 +54,5 @@ $(CHECK): pyproject.toml .ci/venv
 
 $(PEERS): tests/interop/peers/requirements.txt .ci/venv
 	@.ci/venv .venv-peers
-	@.venv-peers/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r $<
+	@.venv-peers/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps -r $<
 	@touch $@
