@@ -10,8 +10,9 @@
     ├── StreamResetError(code)              the stream was cut (also a trio.BrokenResourceError)
     │   └── RejectedError(code, retry_after)  the peer said no, politely; elsewhere or later may work
     ├── SessionClosedError                  the session under the stream ended (also a trio.BrokenResourceError)
+    ├── IdentityError                       not a private key of ours, or a key file that others can read
     ├── CredentialError(reason)             a credential that does not admit its bearer
-    ├── AddressError                        not an address, or not one that any transport here speaks (also a ValueError)
+    ├── AddressError                        not an address that any transport here speaks (also a ValueError)
     └── DialError                           no connection could be made; the attempts are its cause
 
 Trio's own errors (ClosedResourceError, BrokenResourceError, BusyResourceError, TooSlowError) keep their meaning.
@@ -113,6 +114,10 @@ class RejectedError(StreamResetError):
 
 class SessionClosedError(MeshError, trio.BrokenResourceError):
     """The session ended: its link broke, the peer stopped answering pings, or one side closed it. Dial again."""
+
+
+class IdentityError(MeshError):
+    """Not a private key that we can use, or a key file that others than its owner can read. The text names the file."""
 
 
 class CredentialError(MeshError):
