@@ -50,6 +50,8 @@ $(RUN): pyproject.toml .ci/venv
 $(CHECK): pyproject.toml .ci/venv
 	@.ci/venv .venv
 	@$(PIP) --editable '.[mcp]' --group test --group check
+	@# multiaddr names it and never imports it; its old stubs would hide Trio's own types from mypy and pyright
+	@$(BIN)/python -m pip uninstall --quiet --yes --no-input trio-typing
 	@touch $@
 
 $(PEERS): tests/interop/peers/requirements.txt .ci/venv

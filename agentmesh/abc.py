@@ -12,7 +12,7 @@ import trio
 from agentmesh.types import Address, PeerId, ProtocolId
 
 ByteStream = trio.abc.Stream
-StreamHandler = Callable[[ByteStream], Awaitable[None]]
+StreamHandler = Callable[[ByteStream, Address | None], Awaitable[None]]  # the connection, and where it comes from
 
 
 class Listener(abc.ABC):
@@ -25,7 +25,9 @@ class Listener(abc.ABC):
 
     @abc.abstractmethod
     async def serve(self, handler: StreamHandler) -> None:
-        """Accept until cancelled; each connection runs `handler(stream)` in a task of its own.
+        """Accept until cancelled; each connection runs `handler(stream, source)` in a task of its own.
+
+        `source` is the remote address as the transport sees it (/ip4/…/tcp/…), None when it cannot say.
 
         The connection is closed when its handler returns. A handler must not raise: an exception from one ends the
         listener. Running out of file descriptors pauses accepting and does not end it.
@@ -58,12 +60,39 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def listen(self, address: Address) -> AbstractAsyncContextManager[Listener]:
-        """`async with transport.listen(address) as listener:`; listening (the port is bound) from the start of the block.
+        """`async with transport.listen(address) as listener:`; listening (the port is bound) from the start of the
+        block.
 
         Raises:
             OSError: the address is taken or not ours.
             AddressError: not an address this transport speaks.
         """
+
+
+class Link(abc.ABC):
+    """A secure path to an authenticated peer: what a session needs, and all that it knows of sockets.
+
+    Attributes:
+        peer: who is at the other end.
+    """
+
+    peer: PeerId
+
+    @abc.abstractmethod
+    async def send_all(self, data: bytes) -> None:
+        """Raises trio.BrokenResourceError when the path is gone."""
+
+    @abc.abstractmethod
+    async def receive_some(self) -> memoryview:
+        """What has come, empty at the end. The memory is shared: take the bytes before the next await.
+
+        Raises:
+            trio.BrokenResourceError: the path is gone.
+            RemoteProtocolError: what came is not from the peer, or not whole.
+        """
+
+    @abc.abstractmethod
+    async def aclose(self) -> None: ...
 
 
 class Direction(enum.Enum):
@@ -74,8 +103,8 @@ class Direction(enum.Enum):
 class Stream(trio.abc.HalfCloseableStream):
     """One stream of a session. Anything written for Trio streams works on it.
 
-    Errors: `RejectedError` when the peer refused the stream, `StreamResetError` when it cut it, `SessionClosedError` when
-    the session ended; all three are `trio.BrokenResourceError`.
+    Errors: `RejectedError` when the peer refused the stream, `StreamResetError` when it cut it, `SessionClosedError`
+    when the session ended; all three are `trio.BrokenResourceError`.
 
     Cancellation: safe everywhere. A cancelled `receive_some` loses nothing. A cancelled `send_all` may have queued all,
     part or none of its bytes, as with any Trio stream. `aclose` that is cancelled resets the stream.
@@ -111,7 +140,8 @@ class Session(abc.ABC):
 
         Raises:
             SessionClosedError: the session has ended.
-            RejectedError: our own limit on streams is reached (RESOURCE_LIMIT_EXCEEDED) or the session drains (SHUTDOWN).
+            RejectedError: our own limit on streams is reached (RESOURCE_LIMIT_EXCEEDED) or the session drains
+            (SHUTDOWN).
         A refusal by the peer surfaces at the first `receive_some`.
         """
 

@@ -18,7 +18,9 @@ EventT_co = TypeVar("EventT_co", covariant=True)
 
 
 class Machine(Interface[EventT_co]):
-    """What `wait_event` drives. After the end of the stream (`receive_data(b"")`) or a timeout there is an event, or a raise."""
+    """What `wait_event` drives. After the end of the stream (`receive_data(b"")`) or a timeout there is an event, or a
+    raise.
+    """
 
     @property
     def deadline(self) -> float:
@@ -58,7 +60,9 @@ async def wait_event(machine: Machine[EventT_co], stream: trio.abc.Stream) -> Ev
 
 
 async def flush(machine: Machine[object], stream: trio.abc.SendStream) -> None:
-    """Send what the machine has queued. Raises TooSlowError after WRITE_TIMEOUT seconds, BrokenResourceError as the stream."""
+    """Send what the machine has queued. Raises TooSlowError after WRITE_TIMEOUT seconds, BrokenResourceError as the
+    stream.
+    """
     if data := machine.data_to_send():
         with trio.fail_after(WRITE_TIMEOUT):
             await stream.send_all(data)

@@ -19,12 +19,12 @@ Run = Callable[["Host"], Awaitable[None]]
 class Protocol:
     """One protocol of a host.
 
-    `serve(stream)` runs in a task of the stream's session and owns the stream: when it returns the stream is closed, when
-    it raises the stream is reset, and the failure is logged with peer and protocol and counted. It is cancelled when the
-    session ends. A `serve` never reaches the session or other streams.
+    `serve(stream)` runs in a task of the stream's session and owns the stream: when it returns the stream is closed,
+    when it raises the stream is reset, and the failure is logged with peer and protocol and counted. It is cancelled
+    when the session ends. A `serve` never reaches the session or other streams.
 
-    `run(host)` is the protocol's background work, if it has any, for as long as the host is open. If it raises, the host
-    goes down with it.
+    `run(host)` is the protocol's background work, if it has any, for as long as the host is open. If it raises, the
+    host goes down with it.
     """
 
     id: ProtocolId

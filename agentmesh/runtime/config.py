@@ -1,0 +1,56 @@
+"""Every setting of a host, with its unit and default."""
+
+import attrs
+
+from agentmesh.runtime.yamux import MuxLimits
+
+
+@attrs.frozen
+class SessionConfig:
+    """Settings of one session."""
+
+    ping_interval: float = 15.0
+    """Seconds between pings; a silent peer is lost within three of them."""
+    close_timeout: float = 2.0
+    """Seconds a graceful close may take to send what is queued."""
+    negotiation_timeout: float = 10.0
+    """Seconds an inbound stream has to name its protocol."""
+    send_buffer_bytes: int = 64 * 1024
+    """What `send_all` may leave queued when it returns, so that the writer always has a next frame."""
+    write_bytes: int = 256 * 1024
+    """How much the writer joins into one write of the link."""
+    mux: MuxLimits = MuxLimits()
+
+
+@attrs.frozen
+class ConnectionLimits:
+    """Settings of the connection manager."""
+
+    high_watermark: int = 4000
+    """Sessions above which idle, untagged ones are closed."""
+    low_watermark: int = 3400
+    """Sessions that are left after that."""
+    max_per_source: int = 1000
+    """Inbound connections of one source address (/32 of IPv4, /56 of IPv6); loopback is exempt."""
+    max_handshakes: int = 512
+    """Inbound handshakes under way at once; further connections are closed."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.low_watermark >= self.high_watermark:
+            raise ValueError(f"low_watermark {self.low_watermark} is not below high_watermark {self.high_watermark}")
+
+
+@attrs.frozen
+class HostConfig:
+    """Settings of a host."""
+
+    handshake_timeout: float = 10.0
+    """Seconds from a connection's first byte to an authenticated session."""
+    dial_timeout: float = 15.0
+    """Seconds that a dial may take over all its addresses, the handshake included."""
+    close_timeout: float = 3.0
+    """Seconds that leaving the host's block may take."""
+    max_dial_addresses: int = 16
+    """Addresses of one peer that are tried, at once."""
+    session: SessionConfig = SessionConfig()
+    connections: ConnectionLimits = ConnectionLimits()

@@ -1,0 +1,163 @@
+"""The connection manager: which sessions are open, which are worth keeping, and how many one source may hold.
+
+Everything here is synchronous: decide and change in one step.
+"""
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+
+import attrs
+
+from agentmesh.abc import Direction
+from agentmesh.runtime.config import ConnectionLimits
+from agentmesh.runtime.session import MuxSession
+from agentmesh.types import Address, PeerId
+
+IPV6_SOURCE_PREFIX = 56  # what one subscriber is usually given
+
+
+@attrs.frozen
+class ConnectionStatistics:
+    """A snapshot. `refused` counts by reason."""
+
+    inbound: int
+    outbound: int
+    peers: int
+    handshakes: int
+    refused: dict[str, int]
+    trimmed: int
+
+
+class ConnectionManager:
+    """The sessions of a host.
+
+    Args:
+        limits: the watermarks and caps.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._sessions: dict[PeerId, list[MuxSession]] = {}
+        self._tags: dict[PeerId, dict[str, int]] = {}
+        self._protected: dict[PeerId, set[str]] = {}
+        self._sources: Counter[str] = Counter()
+        self._handshakes = 0
+        self._refused = {"per_ip_limit": 0, "handshake_limit": 0}
+        self._trimmed = 0
+
+    def __iter__(self) -> Iterator[MuxSession]:
+        return iter([session for sessions in self._sessions.values() for session in sessions])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sessions.values()))
+
+    @property
+    def peers(self) -> tuple[PeerId, ...]:
+        """The peers that a session is open to."""
+        return tuple(self._sessions)
+
+    def get(self, peer: PeerId) -> MuxSession | None:
+        """The session to use for `peer`: the newest that accepts streams."""
+        return next((session for session in reversed(self._sessions.get(peer, [])) if session.accepts_streams), None)
+
+    def statistics(self) -> ConnectionStatistics:
+        directions = Counter(session.direction for session in self)
+        return ConnectionStatistics(
+            inbound=directions[Direction.INBOUND],
+            outbound=directions[Direction.OUTBOUND],
+            peers=len(self._sessions),
+            handshakes=self._handshakes,
+            refused=dict(self._refused),
+            trimmed=self._trimmed,
+        )
+
+    # ── accepting ──
+
+    def begin_handshake(self, source: Address | None) -> bool:
+        """Take a place for an inbound connection, or False when its source or the host has no more to give."""
+        key = _source_of(source)
+        if self._handshakes >= self._limits.max_handshakes:
+            self._refused["handshake_limit"] += 1
+            return False
+        if key is not None and self._sources[key] >= self._limits.max_per_source:
+            self._refused["per_ip_limit"] += 1
+            return False
+        self._handshakes += 1
+        if key is not None:
+            self._sources[key] += 1
+        return True
+
+    def end_handshake(self) -> None:
+        """The handshake is over, well or badly; the connection still counts for its source."""
+        self._handshakes -= 1
+
+    def release_source(self, source: Address | None) -> None:
+        """The inbound connection is closed."""
+        if (key := _source_of(source)) is not None:
+            self._sources[key] -= 1
+            if self._sources[key] <= 0:
+                del self._sources[key]
+
+    # ── sessions ──
+
+    def add(self, session: MuxSession) -> None:
+        """Count a session in, and trim when there are too many."""
+        self._sessions.setdefault(session.peer, []).append(session)
+        if len(self) > self._limits.high_watermark:
+            self._trim(keep=session)
+
+    def remove(self, session: MuxSession) -> bool:
+        """Count a session out. Returns whether it was the last one to its peer."""
+        sessions = self._sessions[session.peer]
+        sessions.remove(session)
+        if sessions:
+            return False
+        del self._sessions[session.peer]
+        self._tags.pop(session.peer, None)
+        return True
+
+    def tag(self, peer: PeerId, name: str, value: int) -> None:
+        """Say what a connected peer is worth; trims take the lowest sum of tags first. Does nothing for other peers."""
+        if peer in self._sessions:
+            self._tags.setdefault(peer, {})[name] = value
+
+    def untag(self, peer: PeerId, name: str) -> None:
+        tags = self._tags.get(peer, {})
+        tags.pop(name, None)
+        if not tags:
+            self._tags.pop(peer, None)
+
+    def protect(self, peer: PeerId, name: str) -> None:
+        """Never trim this peer, for this reason."""
+        self._protected.setdefault(peer, set()).add(name)
+
+    def unprotect(self, peer: PeerId, name: str) -> None:
+        reasons = self._protected.get(peer, set())
+        reasons.discard(name)
+        if not reasons:
+            self._protected.pop(peer, None)
+
+    def _trim(self, keep: MuxSession) -> None:
+        """Close sessions down to the low watermark: untagged first, then by tag value, the protected never."""
+        alive = [session for session in self if session.accepts_streams]
+        candidates = sorted(
+            (session for session in alive if session is not keep and session.peer not in self._protected),
+            key=lambda session: sum(self._tags.get(session.peer, {}).values()),
+        )
+        for session in candidates[: max(0, len(alive) - self._limits.low_watermark)]:
+            self._trimmed += 1
+            session.abort("trimmed: the host is above its high watermark")
+
+
+def _source_of(address: Address | None) -> str | None:
+    """What a connection counts against: its IPv4 address or IPv6 prefix. None when there is none, and for loopback."""
+    text = address and (address.value("ip4") or address.value("ip6"))
+    if not text or (address is not None and "p2p-circuit" in address.names):
+        return None
+    ip = ipaddress.ip_address(text)
+    if ip.is_loopback:
+        return None
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((ip, IPV6_SOURCE_PREFIX), strict=False))
+    return str(ip)

@@ -1,0 +1,87 @@
+"""One dial under way: all addresses of a peer at once, the first session wins, every caller shares it."""
+
+from collections.abc import Sequence
+
+import trio
+
+from agentmesh.errors import DialError
+from agentmesh.runtime.session import MuxSession
+from agentmesh.types import Address, PeerId
+
+
+class Dial:
+    """The state of one dial. Attempts report to it, callers wait for it; it owns no task.
+
+    Args:
+        peer: who is dialled.
+        addresses: where, each an attempt.
+    """
+
+    def __init__(self, peer: PeerId, addresses: Sequence[Address]) -> None:
+        self.peer = peer
+        self._scopes = {address: trio.CancelScope() for address in addresses}
+        self._errors: list[Exception] = []
+        self._session: MuxSession | None = None
+        self._done = trio.Event()
+        self._waiters = 0
+
+    def scope(self, address: Address) -> trio.CancelScope:
+        """The scope of one attempt; cancelled when another wins or nobody waits any more."""
+        return self._scopes[address]
+
+    @property
+    def is_over(self) -> bool:
+        return self._done.is_set()
+
+    def won(self, session: MuxSession, address: Address) -> bool:
+        """An attempt has a session. False when another was first: close it."""
+        if self.is_over:
+            return False
+        self._session = session
+        self._done.set()
+        self._cancel(address)
+        return True
+
+    def failed(self, error: Exception) -> None:
+        """An attempt is over without a session."""
+        self._errors.append(error)
+        if len(self._errors) == len(self._scopes):
+            self._done.set()
+
+    async def wait(self) -> None:
+        """Until the dial is over; `outcome` tells how.
+
+        Cancellation: safe; the dial goes on for the callers that are left, and ends with the last.
+        """
+        self._waiters += 1
+        try:
+            await self._done.wait()
+        finally:
+            self._waiters -= 1
+            if not self._waiters and not self.is_over:
+                self._done.set()
+                self._cancel(None)
+
+    def outcome(self) -> MuxSession:
+        """The session that won.
+
+        Raises:
+            DialError: every attempt failed, or nobody waited long enough.
+        """
+        if self._session is None:
+            raise self._failure()
+        return self._session
+
+    def _cancel(self, winner: Address | None) -> None:
+        for address, scope in self._scopes.items():
+            if address != winner:
+                scope.cancel()
+
+    def _failure(self) -> DialError:
+        if not self._errors:
+            error = DialError(f"no answer from {self.peer} at {', '.join(map(str, self._scopes))}")
+        else:
+            error = DialError(f"cannot reach {self.peer}: {'; '.join(map(str, self._errors))}")
+            one = self._errors[0]
+            error.__cause__ = one if len(self._errors) == 1 else ExceptionGroup("every attempt failed", self._errors)
+        return error

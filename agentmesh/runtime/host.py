@@ -1,0 +1,301 @@
+"""A host: identity, transports, protocols and sessions, in a nursery of its own."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+from trio import TaskStatus
+
+from agentmesh.abc import ByteStream, Direction, Stream, Transport
+from agentmesh.errors import AddressError, DialError, MeshError
+from agentmesh.identity import Identity
+from agentmesh.runtime.accept import AcceptStatistics, StreamAcceptor
+from agentmesh.runtime.admission import AdmissionBook
+from agentmesh.runtime.config import HostConfig
+from agentmesh.runtime.connections import ConnectionManager, ConnectionStatistics
+from agentmesh.runtime.dialing import Dial
+from agentmesh.runtime.registry import Protocol, ProtocolRegistry
+from agentmesh.runtime.session import MuxSession
+from agentmesh.runtime.tls import TlsContext
+from agentmesh.runtime.upgrade import Upgraded, upgrade_inbound, upgrade_outbound
+from agentmesh.types import Address, PeerId, ProtocolId
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+
+
+@attrs.frozen
+class HostStatistics:
+    """A snapshot of a host. `handshake_failures` counts inbound ones."""
+
+    connections: ConnectionStatistics
+    streams: AcceptStatistics
+    admitted: int
+    dialing: int
+    handshake_failures: int
+
+
+@asynccontextmanager
+async def open_host(
+    *,
+    identity: Identity,
+    transports: Sequence[Transport],
+    protocols: Sequence[Protocol] = (),
+    listen: Sequence[Address] = (),
+    config: HostConfig | None = None,
+    wall_clock: Callable[[], float] = time.time,
+) -> AsyncIterator["Host"]:
+    """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds.
+
+    Args:
+        identity: who the host is.
+        transports: the ways it dials and listens; the first that takes an address serves it.
+        protocols: what it speaks.
+        listen: where it listens, from the start of the block.
+        config: the bounds and time limits.
+        wall_clock: seconds since 1970; credentials expire by it.
+    Raises:
+        AddressError: no transport listens on one of `listen`.
+        OSError: an address is taken.
+        ValueError: two protocols share an ID.
+        ExceptionGroup: a protocol's background work failed.
+    """
+    host = Host(identity, transports, protocols, config or HostConfig(), wall_clock)
+    async with trio.open_nursery() as nursery:
+        await host.start(nursery, listen)
+        try:
+            yield host
+        finally:
+            await host.stop()
+            nursery.cancel_scope.cancel()
+
+
+class Host:
+    """What `open_host` gives: the runtime of one peer in this process.
+
+    Attributes:
+        identity: who the host is.
+        admissions: who is admitted; the auth protocol writes it, the gate reads it.
+        connections: the sessions.
+        registry: the protocols spoken.
+        config: the bounds and time limits.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        transports: Sequence[Transport],
+        protocols: Sequence[Protocol],
+        config: HostConfig,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.identity = identity
+        self.config = config
+        self.registry = ProtocolRegistry(protocols)
+        self.admissions = AdmissionBook(wall_clock)
+        self.connections = ConnectionManager(config.connections)
+        self._transports = tuple(transports)
+        self._tls = TlsContext(identity)
+        self._acceptor = StreamAcceptor(self.registry, self.admissions, config.session.negotiation_timeout)
+        self._dials: dict[PeerId, Dial] = {}
+        self._listening: dict[Address, tuple[Address, ...]] = {}
+        self._handshake_failures = 0
+        self._on_disconnect: list[Callable[[PeerId], None]] = []
+        self._nursery: trio.Nursery
+
+    @property
+    def peer(self) -> PeerId:
+        return self.identity.peer
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where the host listens, each address ending in its own /p2p/<peer>."""
+        return tuple(address.with_peer(self.peer) for group in self._listening.values() for address in group)
+
+    def session(self, peer: PeerId) -> MuxSession | None:
+        """The session to use for `peer`, if one is open."""
+        return self.connections.get(peer)
+
+    def statistics(self) -> HostStatistics:
+        return HostStatistics(
+            connections=self.connections.statistics(),
+            streams=self._acceptor.statistics(),
+            admitted=len(self.admissions),
+            dialing=len(self._dials),
+            handshake_failures=self._handshake_failures,
+        )
+
+    def on_disconnect(self, callback: Callable[[PeerId], None]) -> None:
+        """Have `callback(peer)` called, synchronously, when the last session to a peer has ended. It must not raise."""
+        self._on_disconnect.append(callback)
+
+    # ── dialling ──
+
+    async def connect(self, peer: PeerId, addresses: Sequence[Address] = ()) -> MuxSession:
+        """The session to `peer`: the standing one, or a new one by the first address that works.
+
+        Args:
+            peer: who must be at the other end.
+            addresses: where to look, all at once; those that name another peer or no transport here speaks are left
+            out.
+        Raises:
+            DialError: no address, or none worked; its cause says why for each.
+        Cancellation: safe. Callers of one peer share one dial; it goes on while any of them waits.
+        """
+        if peer == self.peer:
+            raise DialError("a host does not dial itself")
+        if (session := self.session(peer)) is not None:
+            await trio.lowlevel.checkpoint()
+            return session
+        dial = self._dials.get(peer)
+        if dial is None or dial.is_over:
+            dial = self._begin_dial(peer, addresses)
+        with trio.move_on_after(self.config.dial_timeout):
+            await dial.wait()
+        return dial.outcome()
+
+    async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
+        """Open a stream on the standing session to `peer`.
+
+        Raises:
+            DialError: there is no session: `connect` first.
+            RejectedError, SessionClosedError: as `Session.open_stream`.
+        """
+        session = self.session(peer)
+        if session is None:
+            raise DialError(f"no session to {peer}")
+        return await session.open_stream(protocol)
+
+    def _begin_dial(self, peer: PeerId, addresses: Sequence[Address]) -> Dial:
+        usable = [address for address in dict.fromkeys(addresses) if address.peer in (None, peer)]
+        attempts = {address: transport for address in usable if (transport := self._dialer(address)) is not None}
+        if not attempts:
+            raise DialError(f"no address of {peer} that can be dialled from here ({len(addresses)} given)")
+        chosen = list(attempts)[: self.config.max_dial_addresses]
+        dial = self._dials[peer] = Dial(peer, chosen)
+        self._nursery.start_soon(self._run_dial, dial, {address: attempts[address] for address in chosen})
+        return dial
+
+    def _dialer(self, address: Address) -> Transport | None:
+        return next((transport for transport in self._transports if transport.can_dial(address)), None)
+
+    async def _run_dial(self, dial: Dial, attempts: dict[Address, Transport]) -> None:
+        """All attempts of one dial; the winning one lives on as its session."""
+        async with trio.open_nursery() as nursery:
+            for address, transport in attempts.items():
+                nursery.start_soon(self._attempt, dial, address, transport)
+
+    async def _attempt(self, dial: Dial, address: Address, transport: Transport) -> None:
+        with dial.scope(address):
+            try:
+                async with transport.dial(address) as stream:
+                    await self._establish(dial, address, stream)
+            except DialError as exc:
+                dial.failed(exc)
+            finally:
+                self._forget_dial(dial)
+
+    async def _establish(self, dial: Dial, address: Address, stream: ByteStream) -> None:
+        try:
+            with trio.fail_after(self.config.handshake_timeout):
+                upgraded = await upgrade_outbound(stream, self._tls, dial.peer)
+        except HANDSHAKE_ERRORS as exc:
+            dial.failed(exc)
+            return
+        session = self._make_session(upgraded, Direction.OUTBOUND, address)
+        if dial.won(session, address):
+            self._forget_dial(dial)
+            await self._run_session(session)
+
+    def _forget_dial(self, dial: Dial) -> None:
+        if dial.is_over and self._dials.get(dial.peer) is dial:
+            del self._dials[dial.peer]
+
+    # ── listening ──
+
+    async def listen(self, address: Address) -> tuple[Address, ...]:
+        """Listen on one more address, until the host closes.
+
+        Returns:
+            Where it can be dialled, each ending in /p2p/<peer>.
+        Raises:
+            AddressError: no transport here listens on it.
+            OSError: it is taken.
+        """
+        transport = next((one for one in self._transports if one.can_listen(address)), None)
+        if transport is None:
+            raise AddressError(f"no transport here listens on {address}")
+        await self._nursery.start(self._listen, transport, address)
+        return tuple(bound.with_peer(self.peer) for bound in self._listening[address])
+
+    async def _listen(
+        self, transport: Transport, address: Address, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        async with transport.listen(address) as listener:
+            self._listening[address] = tuple(listener.addresses)
+            task_status.started()
+            try:
+                await listener.serve(self._accept)
+            finally:
+                del self._listening[address]
+
+    async def _accept(self, stream: ByteStream, source: Address | None) -> None:
+        """One inbound connection, from its first byte to the end of its session."""
+        if not self.connections.begin_handshake(source):
+            return
+        try:
+            upgraded = await self._upgrade_inbound(stream, source)
+            if upgraded is not None:
+                await self._run_session(self._make_session(upgraded, Direction.INBOUND, source))
+        finally:
+            self.connections.release_source(source)
+
+    async def _upgrade_inbound(self, stream: ByteStream, source: Address | None) -> Upgraded | None:
+        try:
+            with trio.fail_after(self.config.handshake_timeout):
+                return await upgrade_inbound(stream, self._tls)
+        except HANDSHAKE_ERRORS as exc:
+            self._handshake_failures += 1
+            logger.info("handshake failed source=%s reason=%s", source, repr(exc))
+            return None
+        finally:
+            self.connections.end_handshake()
+
+    # ── sessions ──
+
+    def _make_session(self, upgraded: Upgraded, direction: Direction, address: Address | None) -> MuxSession:
+        return MuxSession(upgraded, direction, self._acceptor, self.config.session, address)
+
+    async def _run_session(self, session: MuxSession) -> None:
+        self.connections.add(session)
+        try:
+            await session.run()
+        finally:
+            if self.connections.remove(session):
+                self.admissions.revoke(session.peer)
+                for callback in self._on_disconnect:
+                    callback(session.peer)
+
+    # ── the block ──
+
+    async def start(self, nursery: trio.Nursery, listen: Sequence[Address]) -> None:
+        """For `open_host`: begin listening and the background work."""
+        self._nursery = nursery
+        for address in listen:
+            await self.listen(address)
+        nursery.start_soon(self.admissions.run)
+        for protocol in self.registry:
+            if protocol.run is not None:
+                nursery.start_soon(protocol.run, self)
+
+    async def stop(self) -> None:
+        """For `open_host`: close every session gracefully, within `close_timeout`."""
+        with trio.move_on_after(self.config.close_timeout) as scope:
+            scope.shield = True
+            async with trio.open_nursery() as nursery:
+                for session in list(self.connections):
+                    nursery.start_soon(session.aclose)

@@ -1,0 +1,288 @@
+"""One authenticated peer over one link: a reader, a writer and a keep-alive in a nursery of their own.
+
+The reader awaits nothing but the link. The writer takes control frames first, then the streams in turn, and joins what
+is queued into one write.
+"""
+
+import enum
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from agentmesh.abc import Direction, Session
+from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, SessionClosedError
+from agentmesh.runtime import keepalive
+from agentmesh.runtime.config import SessionConfig
+from agentmesh.runtime.guard import Signal
+from agentmesh.runtime.keepalive import KeepAlive
+from agentmesh.runtime.stream import MuxStream
+from agentmesh.runtime.upgrade import Upgraded
+from agentmesh.runtime.yamux import (
+    Channel,
+    ChannelFinished,
+    ChannelOpened,
+    ChannelReadable,
+    ChannelReset,
+    Event,
+    GoAwayReceived,
+    Mux,
+    PongReceived,
+)
+from agentmesh.types import Address, PeerId, ProtocolId
+
+AcceptStream = Callable[[MuxStream], Awaitable[None]]
+
+
+class State(enum.Enum):
+    OPEN = "open"
+    DRAINING = "draining"  # no new streams, by our wish or the peer's
+    CLOSED = "closed"
+
+
+@attrs.frozen
+class SessionStatistics:
+    """A snapshot of a session. `rtt` is seconds, None until the first pong."""
+
+    state: str
+    streams: int
+    rtt: float | None
+    bytes_received: int
+    bytes_sent: int
+
+
+class MuxSession(Session):
+    """A session over yamux.
+
+    Args:
+        upgraded: the secure link; closed by `run`.
+        direction: who dialled.
+        accept: runs in a task of the session for each stream that the peer opens.
+        config: the bounds.
+        address: of the peer, as dialled or seen.
+    """
+
+    def __init__(
+        self,
+        upgraded: Upgraded,
+        direction: Direction,
+        accept: AcceptStream,
+        config: SessionConfig,
+        address: Address | None = None,
+    ) -> None:
+        self.peer: PeerId = upgraded.peer
+        self.direction = direction
+        self.address = address
+        self.config = config
+        self.mux = Mux(dialer=direction is Direction.OUTBOUND, limits=config.mux)
+        self.ended = trio.Event()
+        self._link = upgraded.link
+        self._early = upgraded.early
+        self._accept = accept
+        self._state = State.OPEN
+        self._reason: SessionClosedError | None = None
+        self._streams: dict[int, MuxStream] = {}
+        self._scope = trio.CancelScope()
+        self._wanted = Signal()
+        self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
+        self._ponged = Signal()
+        self._flushed = Signal()
+        self._bytes = [0, 0]
+
+    # ── for applications ──
+
+    async def open_stream(self, protocol: ProtocolId) -> MuxStream:
+        await trio.lowlevel.checkpoint()
+        self.check_open()
+        if self._state is State.DRAINING:
+            raise RejectedError(f"the session to {self.peer} is draining", ErrorCode.SHUTDOWN)
+        return MuxStream.outbound(self, protocol)
+
+    async def aclose(self) -> None:
+        """Close gracefully: what is queued leaves within `close_timeout`, open streams are cut. Returns when it is
+        over.
+        """
+        self.drain()
+        self._flushed = Signal()  # what was said of earlier bytes does not count
+        self.wake_writer()
+        with trio.move_on_after(self.config.close_timeout):
+            await self._flushed.wait()
+            while self.is_open and not self.mux.flushed:
+                await self._flushed.wait()
+        self.abort("closed by us")
+        await self.ended.wait()
+
+    def drain(self) -> None:
+        """Open and accept no more streams; those open go on."""
+        if self._state is State.OPEN:
+            self._state = State.DRAINING
+            self.mux.go_away()
+            self.wake_writer()
+
+    def abort(self, reason: str) -> None:
+        """End the session now. Its streams raise SessionClosedError with this reason."""
+        if self._reason is None:
+            self._reason = SessionClosedError(f"session to {self.peer} ended: {reason}")
+        self._scope.cancel()
+
+    @property
+    def is_open(self) -> bool:
+        return self._state is not State.CLOSED
+
+    @property
+    def accepts_streams(self) -> bool:
+        """Whether `open_stream` can succeed."""
+        return self._state is State.OPEN and self._reason is None
+
+    @property
+    def streams(self) -> tuple[MuxStream, ...]:
+        """The streams open now, of both sides."""
+        return tuple(self._streams.values())
+
+    def statistics(self) -> SessionStatistics:
+        received, sent = self._bytes
+        return SessionStatistics(self._state.value, len(self._streams), self._keepalive.rtt, received, sent)
+
+    # ── for the host ──
+
+    async def run(self) -> None:
+        """Be the session, until it ends; never raises for what the peer or the network does.
+
+        Cancellation: ends the session and its streams.
+        """
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    nursery.start_soon(self._read)
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._keep_alive)
+        finally:
+            self._finish()
+            with trio.move_on_after(self.config.close_timeout) as scope:
+                scope.shield = True
+                await self._flush_farewell()
+            await self._link.aclose()
+            self.ended.set()
+
+    def _finish(self) -> None:
+        self.abort("cancelled")
+        self._state = State.CLOSED
+        for stream in self._streams.values():
+            stream.wake()
+        self._streams.clear()
+
+    async def _flush_farewell(self) -> None:
+        """The go-away of a mux that failed says why; everybody else just hears the link close."""
+        data, _ = self.mux.data_to_send(0)
+        if data:
+            try:
+                await self._link.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError, RemoteProtocolError):
+                return
+
+    # ── for streams ──
+
+    def adopt(self, stream: MuxStream) -> Channel:
+        """Give an outbound stream its place on the wire."""
+        channel = self.mux.open(trio.current_time())
+        self._streams[channel.id] = stream
+        return channel
+
+    def forget(self, stream: MuxStream) -> None:
+        if stream.channel is not None:
+            self._streams.pop(stream.channel.id, None)
+
+    def read(self, channel: Channel, max_bytes: int | None) -> bytes:
+        data = self.mux.read(channel, max_bytes, trio.current_time())
+        if self.mux.wants_to_send and self.is_open:
+            self.wake_writer()
+        return data
+
+    def check_open(self) -> None:
+        """Raises SessionClosedError when the session has ended."""
+        if self._state is State.CLOSED:
+            assert self._reason is not None
+            raise SessionClosedError(*self._reason.args)
+
+    def wake_writer(self) -> None:
+        self._wanted.set()
+
+    # ── the three tasks ──
+
+    async def _read(self) -> None:
+        try:
+            if self._early:
+                self._take(self._early)
+            while data := await self._link.receive_some():
+                self._bytes[0] += len(data)
+                self._take(data)
+        except (trio.BrokenResourceError, RemoteProtocolError) as exc:
+            self.abort(str(exc) or "the link broke")
+        else:
+            self.abort("the peer closed the link")
+
+    def _take(self, data: bytes | memoryview) -> None:
+        now = trio.current_time()
+        self._keepalive.heard(now)
+        for event in self.mux.receive_data(data, now):
+            self._act(event)
+        if self.mux.wants_to_send:
+            self.wake_writer()
+
+    def _act(self, event: Event) -> None:
+        match event:
+            case ChannelReadable(channel) | ChannelFinished(channel):
+                if stream := self._streams.get(channel.id):
+                    stream.wake_receiver()
+            case ChannelReset(channel):
+                if stream := self._streams.get(channel.id):
+                    stream.wake()
+            case ChannelOpened(channel):
+                self._begin(channel)
+            case PongReceived(value):
+                self._keepalive.pong(value, trio.current_time())
+                self.mux.rtt = self._keepalive.rtt
+                self._ponged.set()
+            case GoAwayReceived():
+                if self._state is State.OPEN:
+                    self._state = State.DRAINING
+
+    def _begin(self, channel: Channel) -> None:
+        if self._state is not State.OPEN:
+            self.mux.reset(channel, ErrorCode.SHUTDOWN)
+            return
+        stream = self._streams[channel.id] = MuxStream.inbound(self, channel)
+        self._nursery.start_soon(self._accept, stream)
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                data, progressed = self.mux.data_to_send(self.config.write_bytes)
+                for channel in progressed:
+                    if (stream := self._streams.get(channel.id)) is not None:
+                        stream.wake_sender()
+                if data:
+                    await self._link.send_all(data)
+                    self._bytes[1] += len(data)
+                else:
+                    self._flushed.set()
+                    await self._wanted.wait()
+        except (trio.BrokenResourceError, RemoteProtocolError) as exc:
+            self.abort(str(exc) or "the link broke")
+
+    async def _keep_alive(self) -> None:
+        """Pings, the loss of the peer, and closed streams that linger."""
+        while True:
+            now = trio.current_time()
+            if (ping := self._keepalive.handle_timeout(now)) is not None:
+                self.mux.ping(ping)
+                self.wake_writer()
+            if self._keepalive.state is keepalive.State.LOST:
+                self.abort(f"the peer answered no ping for {keepalive.LOSS_INTERVALS} intervals")
+                return
+            self.mux.handle_timeout(now)
+            if self.mux.wants_to_send:
+                self.wake_writer()
+            with trio.move_on_at(min(self._keepalive.deadline, self.mux.deadline or float("inf"))):
+                await self._ponged.wait()

@@ -1,0 +1,253 @@
+"""One stream of a session, for Trio: waits where the mux has nothing to give or no room to take."""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from agentmesh.abc import Direction, Stream
+from agentmesh.errors import REFUSALS, ErrorCode, LocalProtocolError, RejectedError, StreamResetError
+from agentmesh.runtime.guard import Guard
+from agentmesh.runtime.multistream import Proposer, Responder
+from agentmesh.runtime.yamux import Channel
+from agentmesh.runtime.yamux.states import READABLE, SENDABLE, State
+from agentmesh.types import PeerId, ProtocolId
+
+if TYPE_CHECKING:
+    from agentmesh.runtime.session import MuxSession
+
+UNNAMED = ProtocolId("")
+
+
+class MuxStream(Stream):
+    """A stream of a `MuxSession`.
+
+    An outbound stream begins to exist on the wire with its first bytes: protocol name and data leave in one segment.
+    Its negotiation ends with the first bytes received. An inbound one is negotiated before a protocol sees it, and its
+    answer leaves with the protocol's first bytes.
+    """
+
+    def __init__(self, session: "MuxSession", direction: Direction, protocol: ProtocolId = UNNAMED) -> None:
+        self.protocol = protocol
+        self.direction = direction
+        self._session = session
+        self._channel: Channel | None = None
+        self._negotiation: Proposer | None = None
+        self._prefix = b""  # negotiation that leaves with the next bytes
+        self._early = b""  # the protocol's bytes that came with the negotiation
+        self._answered = False
+        self._closed = False
+        self._sender = trio.lowlevel.ParkingLot()
+        self._receiver = trio.lowlevel.ParkingLot()
+        self._send_guard = Guard("sending")
+        self._receive_guard = Guard("receiving")
+
+    @classmethod
+    def outbound(cls, session: "MuxSession", protocol: ProtocolId) -> "MuxStream":
+        stream = cls(session, Direction.OUTBOUND, protocol)
+        stream._negotiation = Proposer([protocol])
+        stream._prefix = stream._negotiation.data_to_send()
+        return stream
+
+    @classmethod
+    def inbound(cls, session: "MuxSession", channel: Channel) -> "MuxStream":
+        stream = cls(session, Direction.INBOUND)
+        stream._channel = channel
+        return stream
+
+    @property
+    def peer(self) -> PeerId:
+        return self._session.peer
+
+    @property
+    def session(self) -> "MuxSession":
+        return self._session
+
+    # ── sending ──
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        with self._send_guard:
+            self._check_sendable()
+            await trio.lowlevel.checkpoint()
+            await self._wait_room()
+            self._queue(data if isinstance(data, bytes) else bytes(data))
+            await self._wait_room()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        with self._send_guard:
+            self._check_sendable()
+            await trio.lowlevel.checkpoint()
+            await self._wait_room()
+
+    async def send_eof(self) -> None:
+        with self._send_guard:
+            if self._closed:
+                raise trio.ClosedResourceError("this stream was closed")
+            await trio.lowlevel.checkpoint()
+            if self._channel is not None and self._channel.state in (State.LOCAL_DONE, State.DONE):
+                return
+            self._check_sendable()
+            channel = self._queue(b"")
+            self._session.mux.finish(channel)
+            self._session.wake_writer()
+
+    async def _wait_room(self) -> None:
+        """Until no more is queued than may stay behind."""
+        limit = self._session.config.send_buffer_bytes
+        while self._channel is not None and self._channel.queued > limit:
+            await self._sender.park()
+            self._check_sendable()
+
+    def _queue(self, data: bytes) -> Channel:
+        """Hand bytes to the mux, the negotiation before them."""
+        self._check_sendable()
+        channel = self._channel
+        if channel is None:
+            channel = self._channel = self._session.adopt(self)
+        if self._prefix:
+            data, self._prefix = self._prefix + data, b""
+        self._session.mux.send(channel, data)
+        self._session.wake_writer()
+        return channel
+
+    def _check_sendable(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this stream was closed")
+        self._session.check_open()
+        if self._channel is not None and self._channel.state not in SENDABLE:
+            if self._channel.state is State.RESET:
+                raise self._reset_error(self._channel)
+            raise trio.ClosedResourceError("send after send_eof")
+
+    # ── receiving ──
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError("max_bytes must be at least 1")
+        with self._receive_guard:
+            if self._closed:
+                raise trio.ClosedResourceError("this stream was closed")
+            await trio.lowlevel.checkpoint()
+            if self._prefix:  # whoever waits for an answer must have asked
+                self._queue(b"")
+            while (data := self._take(max_bytes)) is None:
+                await self._receiver.park()
+                if self._closed:
+                    raise trio.ClosedResourceError("this stream was closed")
+            return data
+
+    def _take(self, max_bytes: int | None) -> bytes | None:
+        """Bytes that have come; b"" at the end; None to wait."""
+        while True:
+            if self._early:
+                cut = len(self._early) if max_bytes is None else max_bytes
+                data, self._early = self._early[:cut], self._early[cut:]
+                return data
+            received = self._take_from_mux(max_bytes)
+            if not received or self._negotiation is None:
+                self._answered = self._answered or bool(received)
+                return received
+            self._negotiate(self._negotiation, received)
+
+    def _take_from_mux(self, max_bytes: int | None) -> bytes | None:
+        channel = self._channel
+        if channel is None:
+            raise LocalProtocolError("receive on a stream that was never opened")
+        if data := self._session.read(channel, max_bytes):
+            return data
+        if channel.state is State.RESET:
+            raise self._reset_error(channel)
+        if channel.state in READABLE:
+            self._session.check_open()
+            return None
+        if self._negotiation is not None:
+            raise StreamResetError("the peer ended the stream before it agreed to the protocol")
+        return b""
+
+    def _negotiate(self, negotiation: Proposer, received: bytes) -> None:
+        try:
+            if negotiation.receive_data(received) is not None:
+                self._early = negotiation.trailing()
+                self._negotiation = None
+        except (RejectedError, LocalProtocolError):
+            self.reset()
+            raise
+
+    def _reset_error(self, channel: Channel) -> StreamResetError:
+        code = channel.reset_code
+        name = ErrorCode(code).name if code in ErrorCode.__members__.values() else hex(code)
+        if code in REFUSALS and not self._answered:
+            return RejectedError(f"{self.peer} refused {self.protocol}: {name}", code)
+        return StreamResetError(f"{self.peer} reset {self.protocol}: {name}", code)
+
+    # ── the end ──
+
+    async def aclose(self) -> None:
+        if self._closed:
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except trio.Cancelled:
+            self.reset(ErrorCode.NO_ERROR)
+            raise
+        self._close()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _close(self) -> None:
+        if self._channel is not None and self._session.is_open:
+            if self._prefix and self._channel.state in SENDABLE:
+                self._queue(b"")
+            self._session.mux.close(self._channel, trio.current_time())
+            self._session.wake_writer()
+        self._release()
+
+    def reset(self, code: int = ErrorCode.NO_ERROR) -> None:
+        if self._closed:
+            return
+        if self._channel is not None and self._session.is_open:
+            self._session.mux.reset(self._channel, code)
+            self._session.wake_writer()
+        self._release()
+
+    def _release(self) -> None:
+        self._closed = True
+        self._session.forget(self)
+        self.wake()
+
+    # ── for the session ──
+
+    @property
+    def channel(self) -> Channel | None:
+        return self._channel
+
+    def wake(self) -> None:
+        """Something changed: bytes, room, or the end."""
+        self._receiver.unpark_all()
+        self._sender.unpark_all()
+
+    def wake_receiver(self) -> None:
+        self._receiver.unpark_all()
+
+    def wake_sender(self) -> None:
+        self._sender.unpark_all()
+
+    async def negotiate_inbound(self, responder: Responder) -> ProtocolId:
+        """Learn which protocol the peer wants. The answer leaves with the protocol's first bytes.
+
+        Raises:
+            RemoteProtocolError: the peer does not speak multistream.
+            trio.BrokenResourceError: the stream ended first.
+        """
+        while responder.agreed is None:
+            data = await self.receive_some()
+            if not data:
+                raise StreamResetError("the peer ended the stream before it named a protocol")
+            if responder.receive_data(data) is None and (answer := responder.data_to_send()):
+                await self.send_all(answer)
+        self.protocol = responder.agreed
+        self._prefix = responder.data_to_send()
+        self._early = responder.trailing()
+        return self.protocol
+
+    def __repr__(self) -> str:
+        return f"<MuxStream {self.protocol or '?'} {self.direction.value} {self.peer} {self._channel}>"

@@ -1,0 +1,159 @@
+"""TLS 1.3 over memory, sans-IO, with libp2p certificates on both sides (libp2p specification "tls").
+
+pyOpenSSL, because the standard library cannot take a client certificate that no authority signed.
+"""
+
+import enum
+
+from OpenSSL import SSL, crypto
+
+from agentmesh.certificates import make_certificate, peer_of_certificate
+from agentmesh.errors import CertificateError, RemoteProtocolError
+from agentmesh.identity import Identity
+from agentmesh.types import PeerId
+
+TLS_PROTOCOL = "/tls/1.0.0"
+YAMUX_PROTOCOL = "/yamux/1.0.0"
+ALPN_PREFERENCE = (YAMUX_PROTOCOL.encode(), b"libp2p")  # the muxer agreed in the handshake, or multistream after it
+READ_BYTES = 256 * 1024
+CERTIFICATES_IN_CHAIN = 1  # the specification: exactly one
+
+
+class Side(enum.Enum):
+    DIALER = "dialer"
+    LISTENER = "listener"
+
+
+class TlsContext:
+    """What all TLS connections of one identity share: certificate, key and settings.
+
+    Args:
+        identity: whose key the certificate proves.
+    """
+
+    def __init__(self, identity: Identity) -> None:
+        certificate, key = make_certificate(identity)
+        x509 = crypto.load_certificate(crypto.FILETYPE_ASN1, certificate).to_cryptography()
+        self._plaintext = memoryview(bytearray(READ_BYTES))  # one for all connections: read and taken without an await
+        self._contexts = {side: _make_context(side) for side in Side}
+        for context in self._contexts.values():
+            context.use_certificate(x509)
+            context.use_privatekey(key)
+
+    def connection(self, side: Side) -> "TlsMachine":
+        return TlsMachine(SSL.Connection(self._contexts[side], None), side, self._plaintext)
+
+
+def _make_context(side: Side) -> SSL.Context:
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD if side is Side.DIALER else SSL.TLS_SERVER_METHOD)
+    context.set_min_proto_version(SSL.TLS1_3_VERSION)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # an idle connection gives its buffers back: 39 KiB an endpoint
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    # The certificate is self-signed by design: what it proves is checked in `peer_of_certificate`.
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
+    if side is Side.DIALER:
+        context.set_alpn_protos(list(ALPN_PREFERENCE))
+    else:
+        context.set_alpn_select_callback(
+            lambda _connection, offered: next(
+                (ours for ours in ALPN_PREFERENCE if ours in offered), SSL.NO_OVERLAPPING_PROTOCOLS
+            )
+        )
+    return context
+
+
+class TlsMachine:
+    """One side of one TLS connection: ciphertext in and plaintext out, and back.
+
+    Made by `TlsContext.connection`. Every method may raise RemoteProtocolError: the peer does not speak TLS 1.3, or
+    ended with an alert; what `data_to_send` gives then is our alert.
+    """
+
+    def __init__(self, connection: SSL.Connection, side: Side, plaintext: memoryview) -> None:
+        self._connection = connection
+        self._view = plaintext
+        if side is Side.DIALER:
+            connection.set_connect_state()
+        else:
+            connection.set_accept_state()
+
+    def handshake(self) -> bool:
+        """Go on with the handshake. True once this side has finished it."""
+        try:
+            self._connection.do_handshake()
+        except SSL.WantReadError:
+            return False
+        except SSL.Error as exc:
+            raise _translated(exc, "handshake") from exc
+        return True
+
+    @property
+    def peer(self) -> PeerId:
+        """Who the certificate proves the other side to be; after the handshake.
+
+        Raises:
+            CertificateError: it proves nothing.
+        """
+        chain = self._connection.get_peer_cert_chain(as_cryptography=True)
+        if chain is None or len(chain) != CERTIFICATES_IN_CHAIN:
+            raise CertificateError(f"{len(chain or [])} certificates, not one")
+        der = crypto.dump_certificate(crypto.FILETYPE_ASN1, crypto.X509.from_cryptography(chain[0]))
+        return peer_of_certificate(der)
+
+    @property
+    def alpn(self) -> str:
+        """The protocol agreed in ALPN, or "" when there was none."""
+        return self._connection.get_alpn_proto_negotiated().decode()
+
+    def receive_data(self, ciphertext: bytes | bytearray | memoryview) -> None:
+        """Feed bytes from the peer; `read` gives what they say."""
+        if ciphertext:
+            self._connection.bio_write(ciphertext)
+
+    def read(self) -> memoryview:
+        """Plaintext that has arrived, up to 256 KiB; empty when there is none yet.
+
+        The memory is shared by the context's connections: take the bytes before any other `read`.
+
+        Raises:
+            EOFError: the peer closed its direction properly.
+        """
+        filled = 0
+        while filled < READ_BYTES:
+            try:
+                filled += self._connection.recv_into(self._view[filled:])
+            except SSL.WantReadError:
+                break
+            except SSL.ZeroReturnError:
+                if not filled:
+                    raise EOFError from None
+                break
+            except SSL.Error as exc:
+                raise _translated(exc, "record") from exc
+        return self._view[:filled]
+
+    def write(self, plaintext: bytes | memoryview) -> None:
+        """Encrypt; the ciphertext is then in `data_to_send`."""
+        try:
+            self._connection.sendall(plaintext)
+        except SSL.Error as exc:
+            raise _translated(exc, "write") from exc
+
+    def close(self) -> None:
+        """Say that we send no more."""
+        try:
+            self._connection.shutdown()
+        except SSL.Error:
+            return  # the handshake never finished: there is nothing to say
+
+    def data_to_send(self) -> bytes:
+        """Ciphertext for the peer; b"" when there is none."""
+        try:
+            return self._connection.bio_read(2**31 - 1)
+        except SSL.WantReadError:
+            return b""
+
+
+def _translated(exc: SSL.Error, during: str) -> RemoteProtocolError:
+    reasons = [reason for *_, reason in exc.args[0]] if exc.args and isinstance(exc.args[0], list) else [str(exc)]
+    return RemoteProtocolError(f"TLS {during} failed: {', '.join(filter(None, reasons)) or 'unexpected end'}")

@@ -1,0 +1,184 @@
+"""From a byte stream to a secure link: TLS proposed in the first flight, the muxer agreed in ALPN.
+
+    dialer    multistream header, /tls/1.0.0, ClientHello  ─────▶
+              ◀─────  header, /tls/1.0.0, ServerHello … Finished      listener
+              Certificate … Finished, first frames         ─────▶
+
+So a session costs no round trip more than TLS. A peer that names no muxer in ALPN is asked by multistream inside TLS.
+"""
+
+from typing import Self
+
+import attrs
+import trio
+
+from agentmesh.abc import ByteStream, Link
+from agentmesh.errors import PeerMismatchError, RemoteProtocolError
+from agentmesh.runtime.multistream import Proposer, Responder
+from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
+from agentmesh.types import PeerId
+
+MAX_HANDSHAKE_BYTES = 64 * 1024  # of one peer, before it has proved who it is
+HANDSHAKE_READ_BYTES = 16 * 1024  # small, so that what a fast dialer sends behind its handshake is not counted as one
+ALERT_TIMEOUT = 1.0  # seconds to tell a peer why its handshake failed
+WRITE_BYTES = 256 * 1024
+END = memoryview(b"")
+
+
+class SecureLink(Link):
+    """The byte stream inside TLS, to a peer that has proved its ID.
+
+    Attributes:
+        peer: who is at the other end.
+    """
+
+    peer: PeerId
+
+    def __init__(self, stream: ByteStream, tls: TlsMachine, peer: PeerId) -> None:
+        self.peer = peer
+        self._stream = stream
+        self._tls = tls
+
+    async def send_all(self, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), WRITE_BYTES):
+            self._tls.write(view[start : start + WRITE_BYTES])
+            await self._stream.send_all(self._tls.data_to_send())
+
+    async def receive_some(self) -> memoryview:
+        try:
+            while not (plaintext := self._tls.read()):
+                ciphertext = await self._stream.receive_some()
+                if not ciphertext:
+                    return END
+                self._tls.receive_data(ciphertext)
+        except EOFError:
+            return END
+        return plaintext
+
+    async def aclose(self) -> None:
+        """Say goodbye, if that is possible in a moment, and close the stream under it."""
+        with trio.move_on_after(ALERT_TIMEOUT) as scope:
+            scope.shield = True
+            try:
+                self._tls.close()
+                await self._stream.send_all(self._tls.data_to_send())
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+                pass  # it is gone, or its writer is stuck: closing is all that is left
+        await self._stream.aclose()
+
+
+@attrs.frozen
+class Upgraded:
+    """A link ready for its mux. `early` are plaintext bytes that came with the last of the negotiation."""
+
+    link: SecureLink
+    early: bytes
+
+    @property
+    def peer(self) -> PeerId:
+        return self.link.peer
+
+
+async def upgrade_outbound(stream: ByteStream, context: TlsContext, expected: PeerId | None) -> Upgraded:
+    """Secure a stream that we dialled.
+
+    Args:
+        stream: from a transport; stays the caller's to close.
+        context: our identity.
+        expected: who must answer; None takes anyone.
+    Raises:
+        PeerMismatchError: another peer answered. Nothing of any protocol was sent to it.
+        CertificateError: it proved nothing.
+        RemoteProtocolError: it does not speak multistream, TLS 1.3, or yamux.
+        trio.BrokenResourceError: the stream ended.
+    Cancellation: safe; the stream is then of no more use.
+    """
+    return await _Upgrade.outbound(stream, context).run(expected)
+
+
+async def upgrade_inbound(stream: ByteStream, context: TlsContext) -> Upgraded:
+    """Secure a stream that we accepted. Errors and cancellation as `upgrade_outbound`."""
+    return await _Upgrade.inbound(stream, context).run(None)
+
+
+class _Upgrade:
+    """One handshake under way."""
+
+    def __init__(self, stream: ByteStream, tls: TlsMachine, security: Proposer | Responder, side: Side) -> None:
+        self._stream = stream
+        self._tls = tls
+        self._security = security
+        self._side = side
+        self._received = 0
+
+    @classmethod
+    def outbound(cls, stream: ByteStream, context: TlsContext) -> Self:
+        return cls(stream, context.connection(Side.DIALER), Proposer([TLS_PROTOCOL]), Side.DIALER)
+
+    @classmethod
+    def inbound(cls, stream: ByteStream, context: TlsContext) -> Self:
+        return cls(stream, context.connection(Side.LISTENER), Responder(TLS_PROTOCOL.__eq__), Side.LISTENER)
+
+    async def run(self, expected: PeerId | None) -> Upgraded:
+        try:
+            await self._secure()
+            peer = self._tls.peer
+            if expected is not None and peer != expected:
+                raise PeerMismatchError(f"dialled {expected}, reached {peer}")
+        except RemoteProtocolError:
+            await self._send_alert()
+            raise
+        link = SecureLink(self._stream, self._tls, peer)
+        early = b"" if self._tls.alpn == YAMUX_PROTOCOL else await self._agree_on_muxer(link)
+        return Upgraded(link, early)
+
+    async def _secure(self) -> None:
+        """multistream and TLS. The dialer's ClientHello leaves with its proposal, before the answer to it."""
+        if self._side is Side.DIALER:
+            self._tls.handshake()
+            await self._send(self._security.data_to_send() + self._tls.data_to_send())
+        while self._security.receive_data(await self._receive()) is None:
+            await self._send(self._security.data_to_send())
+        answer = self._security.data_to_send()
+        self._tls.receive_data(self._security.trailing())
+        while not self._tls.handshake():
+            await self._send(answer + self._tls.data_to_send())
+            answer = b""
+            self._tls.receive_data(await self._receive())
+        await self._send(answer + self._tls.data_to_send())
+
+    async def _agree_on_muxer(self, link: SecureLink) -> bytes:
+        muxer = Proposer([YAMUX_PROTOCOL]) if self._side is Side.DIALER else Responder(YAMUX_PROTOCOL.__eq__)
+        while True:
+            if data := muxer.data_to_send():
+                await link.send_all(data)
+            if muxer.agreed is not None:
+                return muxer.trailing()
+            plaintext = bytes(await link.receive_some())
+            self._count(len(plaintext))
+            muxer.receive_data(plaintext)
+
+    async def _receive(self) -> bytes | bytearray:
+        data = await self._stream.receive_some(HANDSHAKE_READ_BYTES)
+        self._count(len(data))
+        return data
+
+    def _count(self, size: int) -> None:
+        if not size:
+            raise trio.BrokenResourceError("the peer left during the handshake")
+        self._received += size
+        if self._received > MAX_HANDSHAKE_BYTES:
+            raise RemoteProtocolError(f"a handshake of more than {MAX_HANDSHAKE_BYTES} bytes")
+
+    async def _send(self, data: bytes) -> None:
+        if data:
+            await self._stream.send_all(data)
+
+    async def _send_alert(self) -> None:
+        """Tell the peer why, if it takes no more than a moment."""
+        with trio.move_on_after(ALERT_TIMEOUT):
+            try:
+                await self._send(self._tls.data_to_send())
+            except trio.BrokenResourceError:
+                return

@@ -1,0 +1,32 @@
+"""yamux, sans-IO: many streams over one link (libp2p specification "yamux", hashicorp's spec.md).
+
+Bytes and commands go in with `now`; events, bytes and the next `deadline` come out. `machine.Mux` is the whole
+interface; `states` is the table of one stream's life, `flow` its receive window, `outbox` who may write next, `frames`
+the twelve header bytes.
+"""
+
+from agentmesh.runtime.yamux.channel import Channel
+from agentmesh.runtime.yamux.events import (
+    ChannelFinished,
+    ChannelOpened,
+    ChannelReadable,
+    ChannelReset,
+    Event,
+    GoAwayReceived,
+    PongReceived,
+)
+from agentmesh.runtime.yamux.limits import MuxLimits
+from agentmesh.runtime.yamux.machine import Mux
+
+__all__ = [
+    "Channel",
+    "ChannelFinished",
+    "ChannelOpened",
+    "ChannelReadable",
+    "ChannelReset",
+    "Event",
+    "GoAwayReceived",
+    "Mux",
+    "MuxLimits",
+    "PongReceived",
+]

@@ -1,0 +1,87 @@
+"""One stream as the mux sees it: state, receive buffer, and what waits to be sent."""
+
+from collections import deque
+
+from agentmesh.runtime.yamux.flow import ReceiveWindow
+from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+from agentmesh.runtime.yamux.states import State
+
+Chunk = bytes | memoryview
+
+
+class Channel:
+    """A stream of a `Mux`. The driver reads its attributes and changes it through the mux only.
+
+    Attributes:
+        id: the stream's number on the wire; odd when the dialer opened it.
+        state: where its life stands.
+        reset_code: libp2p's error code once `state` is RESET.
+        queued: bytes given to `Mux.send` that have not been taken for the link yet.
+        readable: bytes received that `Mux.read` has not given out yet.
+    """
+
+    __slots__ = (
+        "fin_pending",
+        "flags_pending",
+        "id",
+        "inbox",
+        "outbox",
+        "queued",
+        "reset_code",
+        "scheduled",
+        "send_credit",
+        "state",
+        "window",
+    )
+
+    def __init__(self, stream_id: int, window: ReceiveWindow, flags_pending: int) -> None:
+        self.id = stream_id
+        self.state = State.OPEN
+        self.reset_code = 0
+        self.window = window
+        self.inbox: deque[bytes] = deque()
+        self.outbox: deque[Chunk] = deque()
+        self.queued = 0
+        self.send_credit = INITIAL_WINDOW
+        self.fin_pending = False
+        self.flags_pending = flags_pending  # SYN until the first frame of a stream that we opened has left
+        self.scheduled = False  # waits in the mux's round robin
+
+    @property
+    def readable(self) -> int:
+        return self.window.buffered
+
+    @property
+    def flushed(self) -> bool:
+        """Everything queued, and the end if there is one, has left."""
+        return not self.queued and not self.fin_pending
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether the peer's credit and our queue allow a frame now."""
+        if self.queued:
+            return self.send_credit > 0
+        return self.fin_pending or self.flags_pending != 0
+
+    def take(self, size: int) -> list[Chunk]:
+        """Take exactly `size` queued bytes, without copying them."""
+        self.queued -= size
+        taken: list[Chunk] = []
+        while size:
+            chunk = self.outbox.popleft()
+            if len(chunk) > size:
+                view = memoryview(chunk)
+                chunk, rest = view[:size], view[size:]
+                self.outbox.appendleft(rest)
+            taken.append(chunk)
+            size -= len(chunk)
+        return taken
+
+    def drop(self) -> None:
+        """Forget everything queued: the stream was reset."""
+        self.outbox.clear()
+        self.queued = self.flags_pending = 0
+        self.fin_pending = False
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.id} {self.state.value}, {self.queued} queued, {self.readable} readable>"

@@ -1,0 +1,385 @@
+"""The mux: one link's frames in, its streams' bytes out, and back.
+
+Call order, for a driver: after `receive_data`, a command or `handle_timeout`, send what `data_to_send` gives until it
+is empty, then act on the events. Nothing here blocks: `read` gives what has arrived, `send` queues.
+"""
+
+import attrs
+
+from agentmesh.errors import (
+    ErrorCode,
+    LimitExceededError,
+    LocalProtocolError,
+    ProtocolError,
+    RejectedError,
+    RemoteProtocolError,
+)
+from agentmesh.runtime.yamux.channel import Channel, Chunk
+from agentmesh.runtime.yamux.events import (
+    ChannelFinished,
+    ChannelOpened,
+    ChannelReadable,
+    ChannelReset,
+    Event,
+    GoAwayReceived,
+    PongReceived,
+)
+from agentmesh.runtime.yamux.flow import ReceiveWindow, WindowBudget
+from agentmesh.runtime.yamux.frames import (
+    ACK,
+    FIN,
+    HEADER_BYTES,
+    MAX_STREAM_ID,
+    RST,
+    SESSION_ID,
+    SYN,
+    FrameType,
+    GoAwayCode,
+    Header,
+    decode_header,
+    encode_header,
+)
+from agentmesh.runtime.yamux.limits import MuxLimits
+from agentmesh.runtime.yamux.outbox import Outbox
+from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, TRANSITIONS, Input, State
+
+MAX_SEND_CREDIT = 2**32 - 1
+
+
+@attrs.frozen
+class MuxStatistics:
+    """A snapshot of the mux."""
+
+    inbound_streams: int
+    outbound_streams: int
+    lingering_streams: int
+    late_frames: int  # for streams already gone: legal, and thrown away
+    refused_streams: int
+    window_bytes_left: int
+
+
+class Mux:
+    """One side of a yamux session.
+
+    Args:
+        dialer: whether this side dialled the link; the dialer's streams have odd numbers.
+        limits: the bounds on the peer.
+
+    Every method may raise LocalProtocolError (our caller misused it: nothing happened). `receive_data` raises
+    RemoteProtocolError once the peer broke the protocol; the mux is then finished, and `data_to_send` gives the
+    go-away.
+    """
+
+    def __init__(self, *, dialer: bool, limits: MuxLimits | None = None) -> None:
+        self.rtt: float | None = None  # seconds, measured by the driver; windows grow by it
+        self._limits = limits or MuxLimits()
+        self._next_id = 1 if dialer else 2
+        self._channels: dict[int, Channel] = {}
+        self._counts = [0, 0]  # streams open, by the parity of their number
+        self._budget = WindowBudget(self._limits.max_session_window_bytes)
+        self._outbox = Outbox(self._limits.max_frame_bytes)
+        self._events: list[Event] = []
+        self._lingering: dict[int, float] = {}  # stream number to deadline, in the order of the deadlines
+        self._head = bytearray()
+        self._body: Channel | None = None
+        self._body_left = 0
+        self._body_flags = 0
+        self._late_frames = 0
+        self._refused = 0
+        self._failure: ProtocolError | None = None
+
+    # ── what a driver asks ──
+
+    @property
+    def deadline(self) -> float | None:
+        """When `handle_timeout` has something to do, or None."""
+        return next(iter(self._lingering.values()), None)
+
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether `data_to_send` has something to give."""
+        return self._outbox.pending
+
+    @property
+    def flushed(self) -> bool:
+        """Nothing waits: neither for the link nor for the peer's credit."""
+        return not self._outbox.pending and all(channel.flushed for channel in self._channels.values())
+
+    def statistics(self) -> MuxStatistics:
+        mine = self._next_id & 1
+        return MuxStatistics(
+            inbound_streams=self._counts[1 - mine],
+            outbound_streams=self._counts[mine],
+            lingering_streams=len(self._lingering),
+            late_frames=self._late_frames,
+            refused_streams=self._refused,
+            window_bytes_left=self._budget.left,
+        )
+
+    # ── commands ──
+
+    def open(self, now: float) -> Channel:
+        """Open a stream. Its SYN leaves with its first bytes, or alone when there are none.
+
+        Raises:
+            RejectedError: max_outbound_streams are open.
+            LocalProtocolError: stream numbers are used up; open another session.
+        """
+        if self._counts[self._next_id & 1] >= self._limits.max_outbound_streams:
+            raise RejectedError("max_outbound_streams are open on this session", ErrorCode.RESOURCE_LIMIT_EXCEEDED)
+        if self._next_id > MAX_STREAM_ID:
+            raise LocalProtocolError("no stream numbers left on this session")
+        channel = self._add(self._next_id, SYN, now)
+        self._next_id += 2
+        self._outbox.schedule(channel)
+        return channel
+
+    def send(self, channel: Channel, data: Chunk) -> None:
+        """Queue bytes, by reference: the caller must not change them."""
+        if channel.state not in SENDABLE:
+            raise LocalProtocolError(f"send on a stream that is {channel.state.value}")
+        if data:
+            channel.outbox.append(data)
+            channel.queued += len(data)
+            self._outbox.schedule(channel)
+
+    def finish(self, channel: Channel) -> None:
+        """Say that no more bytes come after those queued."""
+        self._step(channel, Input.SEND_FIN)
+        channel.fin_pending = True
+        self._outbox.schedule(channel)
+
+    def close(self, channel: Channel, now: float) -> None:
+        """Finish, and read no more. Unread bytes are dropped, and the peer is told to stop once ours have left."""
+        if channel.state in SENDABLE:
+            channel.fin_pending = True
+            self._outbox.schedule(channel)
+        unread = bool(channel.inbox)
+        channel.inbox.clear()
+        self._step(channel, Input.CLOSE)
+        if channel.state is State.ABANDONED:
+            self._lingering[channel.id] = now + self._limits.linger_timeout
+            if unread:
+                self._shed(channel)
+
+    def reset(self, channel: Channel, code: int = ErrorCode.NO_ERROR) -> None:
+        """Cut both directions now. A stream that is over stays as it is."""
+        if channel.state in OVER and channel.flushed:
+            return
+        if not channel.flags_pending & SYN:  # a stream whose SYN never left needs no RST
+            self._outbox.control += encode_header(FrameType.WINDOW_UPDATE, RST, channel.id, code)
+        channel.reset_code = code
+        channel.drop()
+        self._step(channel, Input.SEND_RST)
+
+    def read(self, channel: Channel, max_bytes: int | None, now: float) -> bytes:
+        """Take received bytes; the credit for them goes back to the peer. b"" when there are none now."""
+        if not channel.inbox:
+            return b""
+        data = channel.inbox.popleft()
+        if max_bytes is not None and len(data) > max_bytes:
+            channel.inbox.appendleft(data[max_bytes:])
+            data = data[:max_bytes]
+        if channel.state not in READABLE:
+            channel.window.buffered -= len(data)
+        elif credit := channel.window.consumed(len(data), now, self.rtt):
+            self._outbox.control += encode_header(FrameType.WINDOW_UPDATE, 0, channel.id, credit)
+        return data
+
+    def ping(self, value: int) -> None:
+        """Ask for a PongReceived with this 32-bit value."""
+        self._outbox.control += encode_header(FrameType.PING, SYN, SESSION_ID, value)
+
+    def go_away(self, code: int = GoAwayCode.NORMAL) -> None:
+        """Tell the peer that no stream will follow."""
+        self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, code)
+
+    def data_to_send(self, max_bytes: int) -> tuple[bytes, list[Channel]]:
+        """What to send next: control frames first, then the streams in turn, about `max_bytes` at the most.
+
+        Returns:
+            The bytes, and the streams whose queue became shorter by them (their senders may go on).
+        """
+        data, progressed = self._outbox.take(max_bytes)
+        for channel in progressed:
+            if channel.state is State.SHEDDING and channel.flushed:
+                self.reset(channel)
+            self._remove_if_over(channel)
+        return data, progressed
+
+    # ── what the world did ──
+
+    def receive_data(self, data: bytes | memoryview, now: float) -> list[Event]:
+        """Feed bytes from the link.
+
+        Raises:
+            RemoteProtocolError: the peer broke yamux (or a LimitExceededError, one of `MuxLimits`); the session is
+            over.
+        """
+        if self._failure is not None:
+            raise LocalProtocolError("this mux has failed") from self._failure
+        try:
+            self._parse(data, now)
+        except RemoteProtocolError as exc:
+            self._failure = exc
+            self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, GoAwayCode.PROTOCOL_ERROR)
+            raise
+        events, self._events = self._events, []
+        return events
+
+    def handle_timeout(self, now: float) -> list[Event]:
+        """Reset the closed streams whose peers never ended theirs. Harmless when early."""
+        for stream_id in [number for number, deadline in self._lingering.items() if deadline <= now]:
+            self.reset(self._channels[stream_id], ErrorCode.GARBAGE_COLLECTED)
+        events, self._events = self._events, []
+        return events
+
+    # ── parsing ──
+
+    def _parse(self, data: bytes | memoryview, now: float) -> None:
+        position, end = 0, len(data)
+        while position < end:
+            if self._body_left:
+                size = min(self._body_left, end - position)
+                self._take_body(data[position : position + size])
+                position += size
+                continue
+            if self._head or end - position < HEADER_BYTES:
+                size = min(HEADER_BYTES - len(self._head), end - position)
+                self._head += data[position : position + size]
+                position += size
+                if len(self._head) < HEADER_BYTES:
+                    return
+                header = decode_header(self._head)
+                self._head.clear()
+            else:
+                header = decode_header(data, position)
+                position += HEADER_BYTES
+            self._take_header(header, now)
+
+    def _take_header(self, header: Header, now: float) -> None:
+        match header.type:
+            case FrameType.PING:
+                self._take_ping(header)
+            case FrameType.GO_AWAY:
+                self._events.append(GoAwayReceived(header.length))
+            case _:
+                self._take_stream_header(header, now)
+
+    def _take_ping(self, header: Header) -> None:
+        if header.flags & SYN:
+            self._control(FrameType.PING, ACK, SESSION_ID, header.length)
+        else:
+            self._events.append(PongReceived(header.length))
+
+    def _take_stream_header(self, header: Header, now: float) -> None:
+        channel = self._accept(header, now) if header.flags & SYN else self._channels.get(header.stream_id)
+        if channel is None:
+            self._late_frames += not header.flags & SYN  # of a stream already gone: legal, and nobody wants it
+            self._skip_body(header)
+        elif header.flags & RST:
+            channel.reset_code = header.length if header.type == FrameType.WINDOW_UPDATE else ErrorCode.NO_ERROR
+            self._skip_body(header)
+            self._cut(channel)
+        elif header.type == FrameType.WINDOW_UPDATE:
+            self._take_credit(channel, header)
+        elif header.length:
+            self._begin_body(channel, header)
+        elif header.flags & FIN:
+            self._take_fin(channel)
+
+    def _skip_body(self, header: Header) -> None:
+        if header.type == FrameType.DATA:
+            self._body, self._body_left, self._body_flags = None, header.length, 0
+
+    def _accept(self, header: Header, now: float) -> Channel | None:
+        if header.stream_id & 1 == self._next_id & 1 or header.stream_id in self._channels:
+            raise RemoteProtocolError(f"stream {header.stream_id} cannot be opened by the peer now")
+        if self._counts[header.stream_id & 1] >= self._limits.max_inbound_streams:
+            self._refused += 1
+            self._control(FrameType.WINDOW_UPDATE, RST, header.stream_id, ErrorCode.RESOURCE_LIMIT_EXCEEDED)
+            return None
+        channel = self._add(header.stream_id, 0, now)
+        self._control(FrameType.WINDOW_UPDATE, ACK, channel.id, 0)
+        self._events.append(ChannelOpened(channel))
+        return channel
+
+    def _take_credit(self, channel: Channel, header: Header) -> None:
+        channel.send_credit += header.length
+        if channel.send_credit > MAX_SEND_CREDIT:
+            raise RemoteProtocolError(f"the window of stream {channel.id} overflows")
+        if header.length:
+            self._outbox.schedule(channel)
+        if header.flags & FIN:
+            self._take_fin(channel)
+
+    def _begin_body(self, channel: Channel, header: Header) -> None:
+        self._step(channel, Input.RECV_DATA)
+        if channel.state is State.SHEDDING:
+            self._shed(channel)
+            self._skip_body(header)
+            return
+        if not channel.window.received(header.length):
+            raise LimitExceededError(f"stream {channel.id} was sent {header.length} bytes, beyond its window")
+        self._body, self._body_left, self._body_flags = channel, header.length, header.flags
+
+    def _take_body(self, piece: bytes | memoryview) -> None:
+        self._body_left -= len(piece)
+        channel = self._body
+        if channel is None:
+            return
+        if channel.state in READABLE:
+            channel.inbox.append(bytes(piece))
+            self._events.append(ChannelReadable(channel))
+        if not self._body_left and self._body_flags & FIN:
+            self._take_fin(channel)
+
+    def _take_fin(self, channel: Channel) -> None:
+        was = channel.state
+        self._step(channel, Input.RECV_FIN)
+        if was in (State.OPEN, State.LOCAL_DONE):
+            self._events.append(ChannelFinished(channel))
+
+    def _cut(self, channel: Channel) -> None:
+        """The peer reset the stream: what it sent before stays readable only if it had finished."""
+        channel.drop()
+        finished = channel.state in (State.REMOTE_DONE, State.DONE)
+        if not finished:
+            channel.inbox.clear()
+        self._step(channel, Input.RECV_RST)
+        self._events.append(ChannelReset(channel))
+
+    # ── the stream's life ──
+
+    def _step(self, channel: Channel, got: Input) -> None:
+        after = TRANSITIONS[channel.state, got]
+        if after is None:
+            error = LocalProtocolError if got is Input.SEND_FIN else RemoteProtocolError
+            raise error(f"stream {channel.id}: {got.value} while {channel.state.value}")
+        channel.state = after
+        self._remove_if_over(channel)
+
+    def _shed(self, channel: Channel) -> None:
+        """The peer sends what nobody reads: a reset tells it, behind the bytes that we still have for it."""
+        self._step(channel, Input.RECV_DATA)
+        if channel.flushed:
+            self.reset(channel)
+
+    def _add(self, stream_id: int, flags: int, now: float) -> Channel:
+        window = ReceiveWindow(self._limits.max_window_bytes, self._budget, now)
+        channel = self._channels[stream_id] = Channel(stream_id, window, flags)
+        self._counts[stream_id & 1] += 1
+        return channel
+
+    def _remove_if_over(self, channel: Channel) -> None:
+        if channel.state not in OVER or not channel.flushed:
+            return
+        self._lingering.pop(channel.id, None)
+        if self._channels.pop(channel.id, None) is not None:
+            self._counts[channel.id & 1] -= 1
+            channel.window.release()
+
+    def _control(self, frame_type: FrameType, flags: int, stream_id: int, length: int) -> None:
+        if len(self._outbox.control) >= self._limits.max_control_bytes:
+            raise LimitExceededError("max_control_bytes wait for the link: the peer causes more than it reads")
+        self._outbox.control += encode_header(frame_type, flags, stream_id, length)
