@@ -1,0 +1,388 @@
+"""The mux, two of them where it takes two."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmesh.errors import ErrorCode, LimitExceededError, LocalProtocolError, RejectedError, RemoteProtocolError
+from agentmesh.runtime.yamux import (
+    Channel,
+    ChannelFinished,
+    ChannelOpened,
+    ChannelReadable,
+    ChannelReset,
+    Event,
+    GoAwayReceived,
+    Mux,
+    MuxLimits,
+    PongReceived,
+)
+from agentmesh.runtime.yamux.frames import ACK, FIN, RST, SYN, FrameType, encode_header
+from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+from agentmesh.runtime.yamux.states import State
+
+BATCH = 1 << 20
+
+
+class Two:
+    """A dialer and a listener, and a wire that carries everything at once."""
+
+    def __init__(self, limits: MuxLimits | None = None, dialer_limits: MuxLimits | None = None) -> None:
+        self.dialer = Mux(dialer=True, limits=dialer_limits)
+        self.listener = Mux(dialer=False, limits=limits)
+
+    def carry(self) -> tuple[list[Event], list[Event]]:
+        """Carry bytes until both are quiet. Returns what the dialer and the listener were told."""
+        told: tuple[list[Event], list[Event]] = ([], [])
+        while self.dialer.wants_to_send or self.listener.wants_to_send:
+            told[1].extend(self.listener.receive_data(self.dialer.data_to_send(BATCH)[0], 0.0))
+            told[0].extend(self.dialer.receive_data(self.listener.data_to_send(BATCH)[0], 0.0))
+        return told
+
+    def opened(self, data: bytes = b"hello") -> tuple[Channel, Channel]:
+        """A stream that the dialer opened with `data`, as both sides see it."""
+        ours = self.dialer.open(0.0)
+        self.dialer.send(ours, data)
+        _, told = self.carry()
+        assert isinstance(told[0], ChannelOpened)
+        return ours, told[0].channel
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(
+            count
+            for mux in (self.dialer, self.listener)
+            for count in (
+                mux.statistics().inbound_streams,
+                mux.statistics().outbound_streams,
+                mux.statistics().lingering_streams,
+            )
+        )
+
+
+def test_a_stream_opens_with_its_first_bytes_in_one_frame() -> None:
+    mux = Mux(dialer=True)
+    mux.send(mux.open(0.0), b"hi")
+    assert mux.data_to_send(BATCH)[0] == encode_header(FrameType.DATA, SYN, 1, 2) + b"hi"
+
+
+def test_a_stream_with_nothing_to_say_opens_alone() -> None:
+    mux = Mux(dialer=True)
+    mux.open(0.0)
+    assert mux.data_to_send(BATCH)[0] == encode_header(FrameType.WINDOW_UPDATE, SYN, 1, 0)
+
+
+def test_bytes_arrive_and_their_end_behind_them() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    assert two.listener.read(theirs, None, 0.0) == b"hello"
+    two.dialer.send(ours, b"bye")
+    two.dialer.finish(ours)
+    _, told = two.carry()
+    assert told == [ChannelReadable(theirs), ChannelFinished(theirs)]
+    assert two.listener.read(theirs, 2, 0.0) == b"by"
+    assert two.listener.read(theirs, 2, 0.0) == b"e"
+    two.listener.send(theirs, b"thanks")
+    two.listener.finish(theirs)
+    two.carry()
+    assert two.dialer.read(ours, None, 0.0) == b"thanks"
+    assert ours.state is theirs.state is State.DONE
+    assert two.sizes == (0,) * 6
+
+
+def test_the_end_rides_on_the_last_frame() -> None:
+    mux = Mux(dialer=True)
+    channel = mux.open(0.0)
+    mux.send(channel, b"all")
+    mux.finish(channel)
+    assert mux.data_to_send(BATCH)[0] == encode_header(FrameType.DATA, SYN | FIN, 1, 3) + b"all"
+
+
+def test_a_reset_carries_its_code() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    two.listener.reset(theirs, ErrorCode.GATED)
+    told, _ = two.carry()
+    assert told == [ChannelReset(ours)]
+    assert ours.reset_code == ErrorCode.GATED
+    assert two.sizes == (0,) * 6
+
+
+def test_what_was_finished_before_a_reset_can_still_be_read() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    two.listener.send(theirs, b"answer")
+    two.listener.close(theirs, 0.0)  # "hello" was not read: a reset follows the answer
+    two.carry()
+    assert ours.state is State.RESET
+    assert two.dialer.read(ours, None, 0.0) == b"answer"
+    assert two.sizes == (0,) * 6
+
+
+def test_bytes_of_an_unfinished_stream_go_with_its_reset() -> None:
+    two = Two()
+    _, theirs = two.opened()
+    two.dialer.reset(two.dialer.open(0.0))  # one that never reached the wire leaves no trace
+    assert two.dialer.data_to_send(BATCH)[0] == b""
+    two.listener.receive_data(encode_header(FrameType.WINDOW_UPDATE, RST, theirs.id, 0), 0.0)
+    assert two.listener.read(theirs, None, 0.0) == b""
+
+
+def test_nobody_reads_an_abandoned_stream_and_the_sender_hears_it() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    two.listener.read(theirs, None, 0.0)
+    two.listener.close(theirs, 0.0)
+    two.carry()
+    assert ours.state is State.REMOTE_DONE
+    two.dialer.send(ours, b"more")
+    told, _ = two.carry()
+    assert told == [ChannelReset(ours)]
+    assert two.sizes == (0,) * 6
+
+
+def test_a_closed_stream_whose_peer_never_ends_is_reset_in_time() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    two.listener.read(theirs, None, 0.0)
+    two.listener.close(theirs, 5.0)
+    two.carry()
+    assert two.listener.deadline == 65.0
+    two.listener.handle_timeout(64.9)
+    assert not two.listener.wants_to_send
+    two.listener.handle_timeout(65.0)
+    two.carry()
+    assert ours.reset_code == ErrorCode.GARBAGE_COLLECTED
+    assert two.sizes == (0,) * 6
+    assert two.listener.deadline is None
+
+
+def test_a_sender_stops_at_the_window_and_goes_on_with_credit() -> None:
+    two = Two()
+    ours, theirs = two.opened(b"")
+    two.dialer.send(ours, bytes(INITIAL_WINDOW + 10))
+    two.carry()
+    assert ours.queued == 10
+    assert theirs.readable == INITIAL_WINDOW
+    received = 0
+    while data := two.listener.read(theirs, None, 0.0):
+        received += len(data)
+        two.carry()
+    assert received == INITIAL_WINDOW + 10
+    assert not ours.queued
+
+
+def test_credit_costs_one_update_per_half_window() -> None:
+    two = Two()
+    ours, theirs = two.opened(b"")
+    two.dialer.send(ours, bytes(INITIAL_WINDOW))
+    two.carry()
+    updates = 0
+    while two.listener.read(theirs, 1024, 0.0):
+        updates += two.listener.wants_to_send
+        two.carry()
+    assert updates == 2
+
+
+def test_the_window_grows_while_it_limits_and_not_beyond_its_bounds() -> None:
+    limits = MuxLimits(max_window_bytes=INITIAL_WINDOW * 4, max_session_window_bytes=INITIAL_WINDOW * 5)
+    two = Two(limits)
+    two.listener.rtt = 0.1
+    pairs = [two.opened(b"") for _ in range(3)]
+    for _ in range(20):
+        for ours, theirs in pairs:
+            two.dialer.send(ours, bytes(theirs.window.size))
+            two.carry()
+            while two.listener.read(theirs, None, 0.0):
+                two.carry()
+    sizes = [theirs.window.size // INITIAL_WINDOW for _, theirs in pairs]
+    assert max(sizes) == 4
+    assert sum(sizes) == 3 + 5
+    assert two.listener.statistics().window_bytes_left == 0
+    for _, theirs in pairs:
+        two.listener.reset(theirs)
+    assert two.listener.statistics().window_bytes_left == limits.max_session_window_bytes
+
+
+def test_a_window_that_does_not_limit_stays() -> None:
+    two = Two()
+    two.listener.rtt = 0.1
+    ours, theirs = two.opened(b"")
+    for now in range(1, 10):
+        two.dialer.send(ours, bytes(INITIAL_WINDOW))
+        two.carry()
+        while two.listener.read(theirs, None, float(now)):
+            two.carry()
+    assert theirs.window.size == INITIAL_WINDOW
+
+
+def test_control_goes_first_and_streams_take_turns() -> None:
+    limits = MuxLimits(max_frame_bytes=4)
+    mux = Mux(dialer=True, limits=limits)
+    bulk, small = mux.open(0.0), mux.open(0.0)
+    mux.send(bulk, b"a" * 8)
+    mux.send(small, b"b")
+    mux.ping(7)
+    data, progressed = mux.data_to_send(BATCH)
+    assert data == (
+        encode_header(FrameType.PING, SYN, 0, 7)
+        + encode_header(FrameType.DATA, SYN, 1, 4) + b"aaaa"
+        + encode_header(FrameType.DATA, SYN, 3, 1) + b"b"
+        + encode_header(FrameType.DATA, 0, 1, 4) + b"aaaa"
+    )  # fmt: skip
+    assert progressed == [bulk, small, bulk]
+
+
+def test_a_batch_ends_when_it_is_full() -> None:
+    mux = Mux(dialer=True)
+    channel = mux.open(0.0)
+    mux.send(channel, bytes(200_000))
+    data, _ = mux.data_to_send(65536)
+    assert len(data) == 12 + 65536
+    assert channel.queued == 200_000 - 65536
+
+
+def test_pings_are_answered() -> None:
+    two = Two()
+    two.dialer.ping(99)
+    told, _ = two.carry()
+    assert told == [PongReceived(99)]
+
+
+def test_go_away_is_told() -> None:
+    two = Two()
+    two.listener.go_away()
+    told, _ = two.carry()
+    assert told == [GoAwayReceived(0)]
+
+
+def test_late_frames_of_a_closed_stream_are_harmless() -> None:
+    two = Two()
+    _, theirs = two.opened()
+    two.listener.reset(theirs)
+    for flags in (0, FIN):
+        frame = encode_header(FrameType.DATA, flags, theirs.id, 3) + b"abc"
+        assert two.listener.receive_data(frame, 0.0) == []
+    assert two.listener.receive_data(encode_header(FrameType.WINDOW_UPDATE, 0, theirs.id, 3), 0.0) == []
+    assert two.listener.statistics().late_frames == 3
+
+
+def test_more_streams_than_the_limit_are_refused_by_name() -> None:
+    two = Two(MuxLimits(max_inbound_streams=2))
+    two.opened()
+    two.opened()
+    third = two.dialer.open(0.0)
+    two.dialer.send(third, b"one too many")
+    told, _ = two.carry()
+    assert told == [ChannelReset(third)]
+    assert third.reset_code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
+    assert two.listener.statistics().refused_streams == 1
+    assert two.listener.statistics().late_frames == 0
+
+
+def test_our_own_limit_on_streams() -> None:
+    mux = Mux(dialer=True, limits=MuxLimits(max_outbound_streams=1))
+    channel = mux.open(0.0)
+    with pytest.raises(RejectedError) as caught:
+        mux.open(0.0)
+    assert caught.value.code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
+    mux.reset(channel)
+    mux.open(0.0)
+
+
+def test_misuse_is_our_own_fault_and_sends_nothing() -> None:
+    mux = Mux(dialer=True)
+    channel = mux.open(0.0)
+    mux.finish(channel)
+    mux.data_to_send(BATCH)
+    with pytest.raises(LocalProtocolError):
+        mux.send(channel, b"x")
+    with pytest.raises(LocalProtocolError):
+        mux.finish(channel)
+    assert not mux.wants_to_send
+
+
+def _window_overrun(mux: Mux) -> bytes:
+    return encode_header(FrameType.DATA, SYN, 1, INITIAL_WINDOW + 1)
+
+
+def _window_overflow(mux: Mux) -> bytes:
+    return encode_header(FrameType.WINDOW_UPDATE, SYN, 1, 0) + encode_header(FrameType.WINDOW_UPDATE, 0, 1, 2**32 - 1)
+
+
+def _data_after_end(mux: Mux) -> bytes:
+    return encode_header(FrameType.WINDOW_UPDATE, SYN | FIN, 1, 0) + encode_header(FrameType.DATA, 0, 1, 1)
+
+
+def _own_number(mux: Mux) -> bytes:
+    return encode_header(FrameType.WINDOW_UPDATE, SYN, 2, 0)
+
+
+def _opened_twice(mux: Mux) -> bytes:
+    return encode_header(FrameType.WINDOW_UPDATE, SYN, 1, 0) * 2
+
+
+def _garbage(mux: Mux) -> bytes:
+    return b"GET / HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize(
+    "attack", [_window_overrun, _window_overflow, _data_after_end, _own_number, _opened_twice, _garbage]
+)
+def test_what_ends_the_session(attack: Callable[[Mux], bytes]) -> None:
+    mux = Mux(dialer=False)
+    with pytest.raises(RemoteProtocolError):
+        mux.receive_data(attack(mux), 0.0)
+    assert mux.data_to_send(BATCH)[0].endswith(encode_header(FrameType.GO_AWAY, 0, 0, 1))
+    with pytest.raises(LocalProtocolError):
+        mux.receive_data(b"", 0.0)
+
+
+@pytest.mark.parametrize(
+    "frame", [encode_header(FrameType.PING, SYN, 0, 1), encode_header(FrameType.WINDOW_UPDATE, SYN | RST, 1, 0)]
+)
+def test_a_peer_that_causes_more_than_it_reads_is_cut_off(frame: bytes) -> None:
+    mux = Mux(dialer=False, limits=MuxLimits(max_control_bytes=1200))
+    with pytest.raises(LimitExceededError):
+        mux.receive_data(frame * 200, 0.0)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_any_bytes_raise_only_the_typed_error(pieces: list[bytes]) -> None:
+    mux = Mux(dialer=False)
+    try:
+        for piece in pieces:
+            mux.receive_data(piece, 0.0)
+    except RemoteProtocolError:
+        pass
+
+
+FRAMES = st.builds(
+    lambda kind, flags, stream_id, length, body: (
+        encode_header(kind, flags, stream_id if kind < FrameType.PING else 0, len(body) if kind == 0 else length)
+        + (body if kind == 0 else b"")
+    ),
+    st.sampled_from(list(FrameType)),
+    st.sampled_from([0, SYN, ACK, FIN, RST, SYN | FIN, SYN | RST, FIN | RST]),
+    st.integers(1, 7),
+    st.integers(0, 1000),
+    st.binary(max_size=30),
+)
+
+
+@given(st.lists(FRAMES, max_size=40), st.integers(1, 50))
+def test_any_frames_in_any_cut_raise_only_the_typed_error(frames: list[bytes], cut: int) -> None:
+    mux = Mux(dialer=False)
+    wire = b"".join(frames)
+    try:
+        for start in range(0, len(wire), cut):
+            for event in mux.receive_data(wire[start : start + cut], 0.0):
+                if isinstance(event, ChannelReadable):
+                    mux.read(event.channel, 7, 0.0)
+                if isinstance(event, ChannelFinished):
+                    mux.close(event.channel, 0.0)
+            mux.data_to_send(BATCH)
+    except RemoteProtocolError:
+        pass

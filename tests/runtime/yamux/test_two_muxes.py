@@ -1,0 +1,145 @@
+"""Two muxes and a wire that cuts and delays: bytes arrive intact, credit is conserved, nothing deadlocks."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from agentmesh.runtime.yamux import Channel, ChannelOpened, Mux, MuxLimits
+from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+from agentmesh.runtime.yamux.states import SENDABLE, State
+
+LIMITS = MuxLimits(max_frame_bytes=1000, max_window_bytes=4 * INITIAL_WINDOW)
+
+
+class Flow:
+    """One direction of one stream, as its two applications see it."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.received = bytearray()
+
+
+class TwoMuxes(RuleBasedStateMachine):
+    channels = Bundle("channels")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.muxes = (Mux(dialer=True, limits=LIMITS), Mux(dialer=False, limits=LIMITS))
+        self.wires = (bytearray(), bytearray())  # by receiver
+        self.ends: dict[tuple[int, int], Channel] = {}  # (side, stream number)
+        self.flows: dict[tuple[int, int], Flow] = {}  # (sending side, stream number)
+        self.reset: set[int] = set()
+        self.counter = 0
+
+    @rule(target=channels, side=st.integers(0, 1))
+    def open(self, side: int) -> int:
+        channel = self.muxes[side].open(self.now)
+        self.ends[side, channel.id] = channel
+        self.flows[0, channel.id], self.flows[1, channel.id] = Flow(), Flow()
+        return channel.id
+
+    @rule(stream=channels, side=st.integers(0, 1), size=st.integers(0, 3 * INITIAL_WINDOW))
+    def send(self, stream: int, side: int, size: int) -> None:
+        channel = self.ends.get((side, stream))
+        if channel is not None and channel.state in SENDABLE:
+            self.counter += 1
+            data = self.counter.to_bytes(4) * (size // 4)
+            self.muxes[side].send(channel, data)
+            self.flows[side, stream].sent += data
+
+    @rule(side=st.integers(0, 1), max_bytes=st.integers(1, 300_000))
+    def write(self, side: int, max_bytes: int) -> None:
+        self.wires[1 - side].extend(self.muxes[side].data_to_send(max_bytes)[0])
+
+    @rule(side=st.integers(0, 1), size=st.integers(1, 200_000))
+    def deliver(self, side: int, size: int) -> None:
+        piece = bytes(self.wires[side][:size])
+        del self.wires[side][:size]
+        for event in self.muxes[side].receive_data(piece, self.now):
+            if isinstance(event, ChannelOpened):
+                self.ends[side, event.channel.id] = event.channel
+
+    @rule(stream=channels, side=st.integers(0, 1), max_bytes=st.none() | st.integers(1, 100_000))
+    def read(self, stream: int, side: int, max_bytes: int | None) -> None:
+        if (channel := self.ends.get((side, stream))) is not None:
+            self.flows[1 - side, stream].received += self.muxes[side].read(channel, max_bytes, self.now)
+
+    @rule(stream=channels, side=st.integers(0, 1))
+    def finish(self, stream: int, side: int) -> None:
+        channel = self.ends.get((side, stream))
+        if channel is not None and channel.state in SENDABLE:
+            self.muxes[side].finish(channel)
+
+    @rule(target=channels, stream=consumes(channels), side=st.integers(0, 1), hard=st.booleans())
+    def end(self, stream: int, side: int, hard: bool) -> object:
+        """One side leaves: by close, which stops reading, or by reset."""
+        channel = self.ends.get((side, stream))
+        if channel is None:
+            return multiple(stream)
+        self.reset.add(stream)
+        if hard:
+            self.muxes[side].reset(channel)
+        else:
+            self.muxes[side].close(channel, self.now)
+        return multiple()
+
+    @rule(dt=st.floats(0, 90))
+    def wait(self, dt: float) -> None:
+        self.now += dt
+        for mux in self.muxes:
+            mux.handle_timeout(self.now)
+            mux.rtt = 0.5
+
+    @rule()
+    def settle(self) -> None:
+        """Readers that read and a wire that carries: everything sent arrives, whatever happened before."""
+        for _ in range(10_000):
+            before = sum(len(flow.received) for flow in self.flows.values())
+            moved = False
+            for side in (0, 1):
+                self.write(side, 1 << 20)
+                moved = moved or bool(self.wires[1 - side])
+                self.deliver(1 - side, 1 << 30)
+                for other, stream in list(self.ends):
+                    if other == side and stream not in self.reset:
+                        self.read(stream, side, None)
+            after = sum(len(flow.received) for flow in self.flows.values())
+            if not moved and before == after:
+                break
+        for (side, stream), flow in self.flows.items():
+            if stream not in self.reset and (1 - side, stream) in self.ends:
+                assert flow.received == flow.sent
+
+    @invariant()
+    def bytes_arrive_in_order(self) -> None:
+        for flow in self.flows.values():
+            assert flow.sent.startswith(flow.received)
+
+    @invariant()
+    def no_stream_holds_more_than_its_window(self) -> None:
+        for channel in self.ends.values():
+            assert channel.readable + channel.window.credit <= max(channel.window.size, INITIAL_WINDOW)
+
+    @invariant()
+    def credit_is_conserved(self) -> None:
+        """What a sender may send, plus what is on the way or unread, never exceeds the receiver's window."""
+        for (side, stream), channel in self.ends.items():
+            peer = self.ends.get((1 - side, stream))
+            if peer is not None and stream not in self.reset and channel.state is peer.state is State.OPEN:
+                assert channel.send_credit <= max(peer.window.size, INITIAL_WINDOW)
+
+    def teardown(self) -> None:
+        self.settle()
+        for (side, _), channel in self.ends.items():
+            self.muxes[side].reset(channel)
+        self.settle()
+        for mux in self.muxes:
+            statistics = mux.statistics()
+            assert statistics.inbound_streams == statistics.outbound_streams == statistics.lingering_streams == 0
+            assert statistics.window_bytes_left == LIMITS.max_session_window_bytes
+            assert mux.flushed
+
+
+TestTwoMuxes = TwoMuxes.TestCase
+TestTwoMuxes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
