@@ -1,7 +1,7 @@
 """The values that every layer shares: peer IDs, protocol IDs, addresses. Frozen, hashable, canonical."""
 
 import functools
-from typing import NewType, Self
+from typing import Any, NewType, Self
 
 import attrs
 import base58
@@ -13,9 +13,18 @@ from agentmesh.errors import AddressError
 
 ProtocolId = NewType("ProtocolId", str)
 
+MULTIBASE: Any = multibase  # it has no types of its own
+
 IDENTITY_ED25519 = bytes.fromhex("002408011220")  # identity multihash, 36 bytes: key type Ed25519, 32 bytes of key
 CID_PREFIX = bytes.fromhex("0172")  # CID version 1, codec libp2p-key
-MAX_PEER_ID_BYTES = 64  # sha2-256 IDs of other key types are 34, identity IDs 38
+MULTIHASHES = {  # how a peer ID may begin, and how long it is then; anything else would be one peer under two IDs
+    IDENTITY_ED25519: 38,
+    bytes.fromhex("002508021221"): 39,  # identity multihash, 37 bytes: key type Secp256k1, 33 bytes of key
+    bytes.fromhex("1220"): 34,  # sha2-256 multihash of any longer key
+}
+MAX_PEER_ID_CHARS = 400  # base 2 takes 321; base 58 is decoded in quadratic time
+MAX_ADDRESS_CHARS = 2048
+MAX_ADDRESS_BYTES = 1024
 
 
 @attrs.frozen(order=True, repr=False)
@@ -37,6 +46,17 @@ class PeerId:
         return cls(_multihash_of(text))
 
     @classmethod
+    def from_bytes(cls, multihash: bytes) -> Self:
+        """Take the multihash as it comes in a message.
+
+        Raises:
+            AddressError: `multihash` is none of a key.
+        """
+        if not _is_of_a_key(multihash):
+            raise AddressError(f"not a peer ID: {multihash[:40].hex()}")
+        return cls(multihash)
+
+    @classmethod
     def from_ed25519(cls, public_key: bytes) -> Self:
         """The ID of a raw 32-byte Ed25519 public key."""
         if len(public_key) != 32:
@@ -52,7 +72,8 @@ class PeerId:
     @property
     def dns_label(self) -> str:
         """The CIDv1 base36 spelling: 62 lower-case characters, so it fits a host name."""
-        return multibase.encode("base36", CID_PREFIX + self.multihash).decode()
+        label: bytes = MULTIBASE.encode("base36", CID_PREFIX + self.multihash)
+        return label.decode()
 
     def __str__(self) -> str:
         return base58.b58encode(self.multihash).decode()
@@ -61,29 +82,34 @@ class PeerId:
         return f"PeerId({self})"
 
 
+def _is_of_a_key(multihash: bytes) -> bool:
+    return any(multihash.startswith(head) and len(multihash) == size for head, size in MULTIHASHES.items())
+
+
 @functools.lru_cache(maxsize=4096)
 def _multihash_of(text: str) -> bytes:
     try:
-        if text.startswith(("1", "Qm")):
-            multihash = base58.b58decode(text)
-        else:
-            cid: bytes = multibase.decode(text)
-            if not cid.startswith(CID_PREFIX):
-                raise ValueError("not a CIDv1 of a libp2p key")
-            multihash = cid[len(CID_PREFIX) :]
+        multihash = _decoded(text) if len(text) <= MAX_PEER_ID_CHARS else b""
     except Exception as exc:  # the decoders raise whatever their alphabet tables raise
         raise AddressError(f"not a peer ID: {text[:80]!r}") from exc
-    if not 34 <= len(multihash) <= MAX_PEER_ID_BYTES or multihash[1] != len(multihash) - 2:
+    if not _is_of_a_key(multihash):
         raise AddressError(f"not a peer ID: {text[:80]!r}")
     return multihash
+
+
+def _decoded(text: str) -> bytes:
+    if text.startswith(("1", "Qm")):
+        return base58.b58decode(text)
+    cid: bytes = MULTIBASE.decode(text)
+    return cid[len(CID_PREFIX) :] if cid.startswith(CID_PREFIX) else b""
 
 
 @attrs.frozen(repr=False)
 class Address:
     """Where a peer is: a multiaddr (libp2p specification "addressing"), kept in canonical text.
 
-    `Address.parse("/ip4/127.0.0.1/tcp/4001/p2p/12D3...")`; equal addresses compare equal whatever spelling of the
-    peer ID they came with.
+    `Address.parse("/ip4/127.0.0.1/tcp/4001/p2p/12D3...")`; equal addresses compare equal whatever spelling of numbers,
+    of a name or of the peer ID they came with.
     """
 
     parts: tuple[tuple[str, str | None], ...]
@@ -96,6 +122,8 @@ class Address:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Raises AddressError when `data` is not a binary multiaddr."""
+        if len(data) > MAX_ADDRESS_BYTES:
+            raise AddressError(f"a binary multiaddr of more than {MAX_ADDRESS_BYTES} bytes")
         try:
             text = str(Multiaddr(data))
         except Exception as exc:  # the codec raises ValueError, KeyError, struct.error… by what is wrong
@@ -103,7 +131,9 @@ class Address:
         return cls.parse(text)
 
     def to_bytes(self) -> bytes:
-        return Multiaddr(str(self)).to_bytes()
+        """The binary multiaddr."""
+        data: bytes = Multiaddr(str(self)).to_bytes()
+        return data
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -150,8 +180,20 @@ class Address:
 
 @functools.lru_cache(maxsize=4096)
 def _parts_of(text: str) -> tuple[tuple[str, str | None], ...]:
+    parts: list[tuple[str, str | None]] = []
     try:
-        items = [(protocol.name, value) for protocol, value in Multiaddr(text).items()]
+        if len(text) <= MAX_ADDRESS_CHARS:
+            parts = [(protocol.name, value) for protocol, value in Multiaddr(text).items()]
     except (MultiaddrError, ValueError, LookupError, TypeError) as exc:
         raise AddressError(f"not an address: {text[:200]!r}") from exc
-    return tuple((name, str(PeerId.parse(value)) if name == "p2p" and value else value) for name, value in items)
+    if not parts or any("/" in (value or "") for _, value in parts):  # a path has no spelling that reads back
+        raise AddressError(f"not an address: {text[:200]!r}")
+    return tuple((name, _canonical(name, value)) for name, value in parts)
+
+
+def _canonical(name: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    if name == "p2p":
+        return str(PeerId.parse(value))
+    return value.lower() if name.startswith("dns") else value
