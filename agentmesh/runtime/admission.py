@@ -73,6 +73,11 @@ class AdmissionBook:
         """Have `callback(peer)` called, synchronously, whenever an admission ends. It must not raise."""
         self._on_lapse.append(callback)
 
+    @property
+    def pending_expiries(self) -> int:
+        """How many instants the timer still has before it; renewals add some, so it may exceed `len`, by a bound."""
+        return len(self._expiries)
+
     def __len__(self) -> int:
         return len(self._admitted)
 

@@ -17,6 +17,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.connections import ConnectionManager, ConnectionStatistics
 from agentmesh.runtime.dialing import Dial
+from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.tls import TlsContext
@@ -65,7 +66,7 @@ async def open_host(
         ExceptionGroup: a protocol's background work failed.
     """
     host = Host(identity, transports, protocols, config or HostConfig(), wall_clock)
-    async with trio.open_nursery() as nursery:
+    async with open_background() as nursery:
         await host.start(nursery, listen)
         try:
             yield host

@@ -28,6 +28,9 @@ def encode_message(text: str) -> bytes:
     return encode_frame(text.encode() + b"\n")
 
 
+GREETING = encode_message(HEADER)
+
+
 class _Negotiation:
     """What the two sides share: lines in, lines out, and the bytes that follow."""
 
@@ -35,6 +38,7 @@ class _Negotiation:
         self.state = State.HEADER
         self.agreed: ProtocolId | None = None
         self._reader = FrameReader(MAX_MESSAGE_BYTES)
+        self._greeting = bytearray()
         self._out = bytearray()
 
     def receive_data(self, data: ByteString) -> ProtocolId | None:
@@ -46,6 +50,8 @@ class _Negotiation:
             RemoteProtocolError: not multistream, or one of its bounds crossed.
             RejectedError: the peer speaks none of our protocols.
         """
+        if self.state is State.HEADER:
+            self._check_greeting(data)
         self._reader.receive_data(data)
         while self.state is not State.AGREED and (frame := self._reader.next_frame()) is not None:
             try:
@@ -63,10 +69,15 @@ class _Negotiation:
         """The bytes received behind the negotiation; gives them once."""
         return self._reader.trailing()
 
+    def _check_greeting(self, data: ByteString) -> None:
+        """Tell a peer of another protocol by its first wrong byte: it may be waiting for us."""
+        self._greeting += data[: len(GREETING) - len(self._greeting)]
+        if not GREETING.startswith(self._greeting):
+            self.state = State.FAILED
+            raise RemoteProtocolError(f"expected {HEADER}, the peer sent {bytes(self._greeting)!r}")
+
     def _take(self, line: str) -> None:
         if self.state is State.HEADER:
-            if line != HEADER:
-                raise RemoteProtocolError(f"expected {HEADER}, the peer sent {line[:80]!r}")
             self.state = State.PROPOSAL
         else:
             self._take_line(line)

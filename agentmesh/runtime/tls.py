@@ -16,7 +16,6 @@ TLS_PROTOCOL = "/tls/1.0.0"
 YAMUX_PROTOCOL = "/yamux/1.0.0"
 ALPN_PREFERENCE = (YAMUX_PROTOCOL.encode(), b"libp2p")  # the muxer agreed in the handshake, or multistream after it
 READ_BYTES = 256 * 1024
-CERTIFICATES_IN_CHAIN = 1  # the specification: exactly one
 
 
 class Side(enum.Enum):
@@ -71,6 +70,7 @@ class TlsMachine:
 
     def __init__(self, connection: SSL.Connection, side: Side, plaintext: memoryview) -> None:
         self._connection = connection
+        self._side = side
         self._view = plaintext
         if side is Side.DIALER:
             connection.set_connect_state()
@@ -94,11 +94,12 @@ class TlsMachine:
         Raises:
             CertificateError: it proves nothing.
         """
-        chain = self._connection.get_peer_cert_chain(as_cryptography=True)
-        if chain is None or len(chain) != CERTIFICATES_IN_CHAIN:
-            raise CertificateError(f"{len(chain or [])} certificates, not one")
-        der = crypto.dump_certificate(crypto.FILETYPE_ASN1, crypto.X509.from_cryptography(chain[0]))
-        return peer_of_certificate(der)
+        leaf = self._connection.get_peer_certificate()
+        chain = self._connection.get_peer_cert_chain() or []
+        above = len(chain) - (self._side is Side.DIALER)  # OpenSSL counts the leaf on the dialer's side only
+        if leaf is None or above:
+            raise CertificateError(f"not exactly one certificate: {'no' if leaf is None else above} above it")
+        return peer_of_certificate(crypto.dump_certificate(crypto.FILETYPE_ASN1, leaf))
 
     @property
     def alpn(self) -> str:
