@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -18,7 +19,7 @@ ANYWHERE = "/ip4/127.0.0.1/tcp/0"
 ANSWER_TIMEOUT = 60.0  # seconds, of real time: this peer has a clock of its own
 EXIT_TIMEOUT = 5.0  # seconds it gets to end by itself
 
-Answer = dict[str, object]
+Answer = dict[str, Any]
 
 
 class PyPeer:
@@ -41,10 +42,8 @@ class PyPeer:
 
     async def start(self) -> None:
         ready = await self._read_answer()
-        self.peer = PeerId.parse(str(ready["peer"]))
-        addresses = ready["addresses"]
-        assert isinstance(addresses, list)
-        self.address = Address.parse(str(addresses[0]))
+        self.peer = PeerId.parse(ready["peer"])
+        self.address = Address.parse(ready["addresses"][0])
 
     async def ask(self, do: str, **arguments: object) -> Answer:
         """Send a command; its answer, whether it went well or not."""
