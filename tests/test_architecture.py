@@ -20,7 +20,9 @@ LONG_FUNCTIONS: dict[str, str] = {}
 
 # The seams: where whatever a foreign library or a user's callback raises becomes an error of ours, or is reported.
 BROAD_EXCEPT: dict[str, str] = {
+    "agentmesh/runtime/accept.py": "whatever a protocol's serve raises costs its stream only",
     "agentmesh/types.py": "the multiformats decoders raise whatever their alphabet tables raise",
+    "protocols/http/driver.py": "an ASGI application is a stranger's code",
 }
 
 IMPURE = {"trio", "anyio", "asyncio", "time", "datetime", "random", "secrets", "socket", "ssl", "threading"}
@@ -74,6 +76,12 @@ def dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
         return f"{before}.{node.attr}"
     return ""
+
+
+def raises_again(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler only looks on: its last word is a bare `raise`."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
 
 
 def uses(paths: list[Path], forbidden: Callable[[str], bool]) -> list[str]:
@@ -154,6 +162,7 @@ def test_exceptions_are_caught_by_name() -> None:
         for node in ast.walk(TREES[path])
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or dotted(node.type) in {"Exception", "BaseException"})
+        and not raises_again(node)
     }
     assert sorted(set(found) - set(BROAD_EXCEPT)) == [], found
     assert sorted(set(BROAD_EXCEPT) - set(found)) == [], "listed, but catches nothing broadly any more"
