@@ -48,7 +48,7 @@ async def open_host(
     protocols: Sequence[Protocol] = (),
     listen: Sequence[Address] = (),
     config: HostConfig | None = None,
-    wall_clock: Callable[[], float] = time.time,
+    admissions: AdmissionBook | None = None,
 ) -> AsyncIterator["Host"]:
     """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds.
 
@@ -58,14 +58,14 @@ async def open_host(
         protocols: what it speaks.
         listen: where it listens, from the start of the block.
         config: the bounds and time limits.
-        wall_clock: seconds since 1970; credentials expire by it.
+        admissions: who is admitted; what fills it (auth) and what asks it (relay) can be given the same book.
     Raises:
         AddressError: no transport listens on one of `listen`.
         OSError: an address is taken.
         ValueError: two protocols share an ID.
         ExceptionGroup: a protocol's background work failed.
     """
-    host = Host(identity, transports, protocols, config or HostConfig(), wall_clock)
+    host = Host(identity, transports, protocols, config or HostConfig(), admissions or AdmissionBook(time.time))
     async with open_background() as nursery:
         await host.start(nursery, listen)
         try:
@@ -92,12 +92,12 @@ class Host:
         transports: Sequence[Transport],
         protocols: Sequence[Protocol],
         config: HostConfig,
-        wall_clock: Callable[[], float],
+        admissions: AdmissionBook,
     ) -> None:
         self.identity = identity
         self.config = config
         self.registry = ProtocolRegistry(protocols)
-        self.admissions = AdmissionBook(wall_clock)
+        self.admissions = admissions
         self.connections = ConnectionManager(config.connections)
         self._transports = tuple(transports)
         self._tls = TlsContext(identity)

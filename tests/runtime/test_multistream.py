@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmesh.errors import ErrorCode, LimitExceededError, RejectedError, RemoteProtocolError
-from agentmesh.runtime.multistream import HEADER, MAX_MESSAGE_BYTES, MAX_PROPOSALS, Proposer, Responder, encode_message
+from agentmesh.runtime.multistream import (
+    GREETING,
+    HEADER,
+    MAX_MESSAGE_BYTES,
+    MAX_PROPOSALS,
+    Proposer,
+    Responder,
+    encode_message,
+)
 
 
 def speaks(*protocols: str) -> Responder:
@@ -81,9 +89,9 @@ def test_an_answer_to_nothing_proposed() -> None:
 
 def test_a_long_message_is_refused_before_it_has_come() -> None:
     assert MAX_MESSAGE_BYTES == 1024
-    assert speaks("/echo").receive_data(b"\x80\x08") is None
+    assert speaks("/echo").receive_data(GREETING + b"\x80\x08") is None
     with pytest.raises(LimitExceededError):
-        speaks("/echo").receive_data(b"\x81\x08")
+        speaks("/echo").receive_data(GREETING + b"\x81\x08")
 
 
 def test_endless_proposals_end() -> None:
