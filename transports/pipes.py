@@ -1,8 +1,8 @@
 """Streams made of two pipes in memory, one each way.
 
 A `Pipe` decides what becomes of the bytes between its two ends; `PipeStream` adds what Trio's contract asks of a
-stream. The memory transport has the pipe that only buffers; the simulated network of `agentmesh.testing` brings one that
-takes time.
+stream. The memory transport has the pipe that only buffers; the simulated network of `agentmesh.testing` brings one
+that takes time.
 """
 
 import abc

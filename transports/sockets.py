@@ -1,0 +1,126 @@
+"""What the transports over TCP share: addresses, connecting, listening, and an accept loop that nothing ends."""
+
+import errno
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+import attrs
+import trio
+from multiaddr.utils import get_network_addrs
+
+from agentmesh.errors import DialError
+from agentmesh.types import Address
+
+logger = logging.getLogger(__name__)
+
+# By kind of host, the source address that keeps Trio's happy eyeballs to one family.
+SOURCES = {"ip4": None, "ip6": None, "dns": None, "dns4": "0.0.0.0", "dns6": "::"}
+WILDCARDS = {"0.0.0.0": (4, "127.0.0.1"), "::": (6, "::1")}
+UNSENT_BYTES = 64 * 1024  # that may wait in the kernel: more gains nothing, and delays whatever follows a bulk stream
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+EXHAUSTED_PAUSE = 0.1  # seconds without accepting, when there is no file descriptor left
+
+Parts = tuple[tuple[str, str | None], ...]
+
+
+@attrs.frozen
+class Endpoint:
+    """The `/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>` that an address begins with."""
+
+    kind: str
+    host: str
+    port: int
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the host is an IP address: only those can be listened on."""
+        return self.kind in ("ip4", "ip6")
+
+    @property
+    def authority(self) -> str:
+        """`host:port` as in a URL, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if self.kind == "ip6" else f"{self.host}:{self.port}"
+
+
+def split_endpoint(address: Address) -> tuple[Endpoint, Parts] | None:
+    """The endpoint and the parts behind it, but not /p2p/<peer>; None when the address begins otherwise."""
+    parts = address.without_peer().parts
+    match parts[:2]:
+        case ((kind, str(host)), ("tcp", str(port))) if kind in SOURCES:
+            return Endpoint(kind, host, int(port)), parts[2:]
+        case _:
+            return None
+
+
+async def connect_tcp(endpoint: Endpoint, address: Address) -> trio.SocketStream:
+    """A connection to the first IP address of the host that answers, by happy eyeballs (RFC 8305).
+
+    Args:
+        endpoint: where to.
+        address: what to call it in an error.
+    Raises:
+        DialError: nobody answered, or there is no such host.
+    Cancellation: safe; no socket is left.
+    """
+    try:
+        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port, local_address=SOURCES[endpoint.kind])
+    except (OSError, UnicodeError) as exc:  # UnicodeError: a name that no DNS can hold
+        raise DialError(f"cannot connect to {address}: {exc}") from exc
+    _tune(stream)
+    return stream
+
+
+async def listen_tcp(endpoint: Endpoint) -> trio.SocketListener:
+    """Listen on a literal endpoint; port 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken, or the IP address is not ours.
+    """
+    (listener,) = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
+    return listener
+
+
+def bound_addresses(listener: trio.SocketListener, suffix: Parts) -> Sequence[Address]:
+    """Where the listener is reached: its port as bound, a wildcard as the IP addresses that the machine now has."""
+    host, port = listener.socket.getsockname()[:2]
+    family, loopback = WILDCARDS.get(host, (0, ""))
+    hosts = [*get_network_addrs(family), loopback] if family else [host]
+    return tuple(_tcp_address(host, port, suffix) for host in hosts)
+
+
+def source_address(stream: trio.SocketStream) -> Address | None:
+    """Where an accepted connection comes from; None when it has ended already."""
+    try:
+        host, port = stream.socket.getpeername()[:2]
+    except OSError:
+        return None
+    return _tcp_address(host, port, ())
+
+
+async def accept_forever(listener: trio.SocketListener, start: Callable[[trio.SocketStream], None]) -> NoReturn:
+    """Give every connection to `start`. Out of file descriptors, wait a moment and go on: the backlog keeps callers."""
+    while True:
+        try:
+            stream = await listener.accept()
+        except OSError as exc:
+            if exc.errno not in EXHAUSTED:
+                raise
+            logger.warning("accepting pauses", extra={"reason": exc.strerror, "seconds": EXHAUSTED_PAUSE})
+            await trio.sleep(EXHAUSTED_PAUSE)
+        else:
+            _tune(stream)
+            start(stream)
+
+
+def _tcp_address(host: str, port: int, suffix: Parts) -> Address:
+    return Address((("ip6" if ":" in host else "ip4", host), ("tcp", str(port)), *suffix))
+
+
+def _tune(stream: trio.SocketStream) -> None:
+    """Trio has turned off Nagle's delay; its bound on unsent bytes, 16 KiB, costs a third of a fast path's rate."""
+    if sys.platform != "win32":
+        with suppress(OSError):  # ended already: whoever reads from it will see
+            stream.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

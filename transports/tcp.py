@@ -1,0 +1,79 @@
+"""Connections over TCP: `/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>`.
+
+The streams are Trio's own socket streams. Names can be dialled but not listened on; port 0 listens on a free one.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
+from agentmesh.errors import AddressError
+from agentmesh.transports.blocks import run_handler
+from agentmesh.transports.sockets import (
+    Endpoint,
+    accept_forever,
+    bound_addresses,
+    connect_tcp,
+    listen_tcp,
+    source_address,
+    split_endpoint,
+)
+from agentmesh.types import Address
+
+
+class TcpListener(Listener):
+    """A port that is listened on."""
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        return bound_addresses(self._listener, ())
+
+    async def serve(self, handler: StreamHandler) -> None:
+        async with trio.open_nursery() as nursery:
+
+            def start(stream: trio.SocketStream) -> None:
+                nursery.start_soon(run_handler, handler, stream, source_address(stream))
+
+            await accept_forever(self._listener, start)
+
+
+class TcpTransport(Transport):
+    """Dial and listen over TCP."""
+
+    def can_dial(self, address: Address) -> bool:
+        endpoint = tcp_endpoint(address)
+        return endpoint is not None and endpoint.port > 0
+
+    def can_listen(self, address: Address) -> bool:
+        endpoint = tcp_endpoint(address)
+        return endpoint is not None and endpoint.is_literal
+
+    @asynccontextmanager
+    async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
+        endpoint = tcp_endpoint(address)
+        if endpoint is None or not endpoint.port:
+            raise AddressError(f"not an address to dial over TCP: {address}")
+        async with await connect_tcp(endpoint, address) as stream:
+            yield stream
+
+    @asynccontextmanager
+    async def listen(self, address: Address) -> AsyncGenerator[Listener]:
+        endpoint = tcp_endpoint(address)
+        if endpoint is None or not endpoint.is_literal:
+            raise AddressError(f"not an address to listen on over TCP: {address}")
+        async with await listen_tcp(endpoint) as listener:
+            yield TcpListener(listener)
+
+
+def tcp_endpoint(address: Address) -> Endpoint | None:
+    """The endpoint of an address that is TCP and nothing more, None of any other."""
+    match split_endpoint(address):
+        case (Endpoint() as endpoint, ()):
+            return endpoint
+        case _:
+            return None
