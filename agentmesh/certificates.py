@@ -6,6 +6,7 @@ over the certificate's key; that is all that counts.
 
 import datetime
 import time
+import warnings
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.utils import CryptographyDeprecationWarning
 
 from agentmesh.errors import CertificateError, RemoteProtocolError
 from agentmesh.identity import Identity, peer_of, public_key_of, verify
@@ -78,13 +80,20 @@ def peer_of_certificate(der: bytes, *, now: float | None = None) -> PeerId:
     if len(der) > MAX_CERTIFICATE_BYTES:
         raise CertificateError("a certificate that is too long")
     try:
-        certificate = x509.load_der_x509_certificate(der)
+        certificate = _load(der)
         _check_certificate(certificate, _instant(now))
         return _peer_of_extension(_extension_of(certificate), _spki(certificate.public_key()))
     except InvalidSignature:
         raise CertificateError("a certificate that is not signed with its own key") from None
     except _MALFORMED as exc:
         raise CertificateError(f"a malformed certificate: {type(exc).__name__}") from exc
+
+
+def _load(der: bytes) -> x509.Certificate:
+    with warnings.catch_warnings():
+        # of what RFC 5280 forbids and other implementations do, as a serial number that is not positive
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        return x509.load_der_x509_certificate(der)
 
 
 def _check_certificate(certificate: x509.Certificate, now: datetime.datetime) -> None:

