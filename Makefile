@@ -9,7 +9,8 @@ PYTHON ?=
 export PYTHON
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
+# Without the warnings of the build, which are about every project with a flat layout.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
 # One stamp for what it takes to run, one for what it takes to check, one for the peers that nobody here wrote.
 AS := $(if $(PYTHON),-$(notdir $(PYTHON)))
 RUN := .venv/.ready-run$(AS)
