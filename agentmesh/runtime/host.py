@@ -3,11 +3,10 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
 import trio
-from trio import TaskStatus
 
 from agentmesh.abc import ByteStream, Direction, Stream, Transport
 from agentmesh.errors import AddressError, DialError, MeshError
@@ -66,13 +65,14 @@ async def open_host(
         ExceptionGroup: a protocol's background work failed.
     """
     host = Host(identity, transports, protocols, config or HostConfig(), admissions or AdmissionBook(time.time))
-    async with open_background() as nursery:
-        await host.start(nursery, listen)
+    async with open_background() as nursery, AsyncExitStack() as listeners:
+        host.start(nursery)
+        for address in listen:
+            await listeners.enter_async_context(host.listening(address))
         try:
             yield host
         finally:
             await host.stop()
-            nursery.cancel_scope.cancel()
 
 
 class Host:
@@ -115,7 +115,7 @@ class Host:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where the host listens, each address ending in its own /p2p/<peer>."""
-        return tuple(address.with_peer(self.peer) for group in self._listening.values() for address in group)
+        return tuple(address for group in self._listening.values() for address in group)
 
     def session(self, peer: PeerId) -> MuxSession | None:
         """The session to use for `peer`, if one is open."""
@@ -218,10 +218,11 @@ class Host:
 
     # ── listening ──
 
-    async def listen(self, address: Address) -> tuple[Address, ...]:
-        """Listen on one more address, until the host closes.
+    @asynccontextmanager
+    async def listening(self, address: Address) -> AsyncIterator[tuple[Address, ...]]:
+        """Listen on one more address for as long as the block lasts; the sessions accepted there end with it.
 
-        Returns:
+        Yields:
             Where it can be dialled, each ending in /p2p/<peer>.
         Raises:
             AddressError: no transport here listens on it.
@@ -230,17 +231,11 @@ class Host:
         transport = next((one for one in self._transports if one.can_listen(address)), None)
         if transport is None:
             raise AddressError(f"no transport here listens on {address}")
-        await self._nursery.start(self._listen, transport, address)
-        return tuple(bound.with_peer(self.peer) for bound in self._listening[address])
-
-    async def _listen(
-        self, transport: Transport, address: Address, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        async with transport.listen(address) as listener:
-            self._listening[address] = tuple(listener.addresses)
-            task_status.started()
+        async with transport.listen(address) as listener, open_background() as nursery:
+            nursery.start_soon(listener.serve, self._accept)
+            self._listening[address] = tuple(bound.with_peer(self.peer) for bound in listener.addresses)
             try:
-                await listener.serve(self._accept)
+                yield self._listening[address]
             finally:
                 del self._listening[address]
 
@@ -283,11 +278,9 @@ class Host:
 
     # ── the block ──
 
-    async def start(self, nursery: trio.Nursery, listen: Sequence[Address]) -> None:
-        """For `open_host`: begin listening and the background work."""
+    def start(self, nursery: trio.Nursery) -> None:
+        """For `open_host`: begin the background work."""
         self._nursery = nursery
-        for address in listen:
-            await self.listen(address)
         nursery.start_soon(self.admissions.run)
         for protocol in self.registry:
             if protocol.run is not None:

@@ -168,6 +168,7 @@ class MuxSession(Session):
     def _finish(self) -> None:
         self.abort("cancelled")
         self._state = State.CLOSED
+        self._flushed.set()
         for stream in self._streams.values():
             stream.wake()
         self._streams.clear()
