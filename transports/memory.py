@@ -13,8 +13,8 @@ import trio
 
 from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError, DialError
-from agentmesh.transports.blocks import run_handler
 from agentmesh.transports.pipes import MemoryPipe, PipeStream
+from agentmesh.transports.serving import run_handler
 from agentmesh.types import Address
 
 MAX_BACKLOG = 128  # connections that wait to be accepted; the next one is refused

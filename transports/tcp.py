@@ -10,7 +10,7 @@ import trio
 
 from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError
-from agentmesh.transports.blocks import run_handler
+from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
     Endpoint,
     accept_forever,
