@@ -13,7 +13,9 @@
     ├── IdentityError                       not a private key of ours, or a key file that others can read
     ├── CredentialError(reason)             a credential that does not admit its bearer
     ├── AddressError                        not an address that any transport here speaks (also a ValueError)
+    ├── ServiceError                        an application that this process serves did not start or stop as it should
     └── DialError                           no connection could be made; the attempts are its cause
+        └── NotConnectedError               nor could any: this node is attached to no router
 
 Trio's own errors (ClosedResourceError, BrokenResourceError, BusyResourceError, TooSlowError) keep their meaning.
 """
@@ -138,3 +140,11 @@ class AddressError(MeshError, ValueError):
 
 class DialError(MeshError):
     """No connection could be made. The cause is the one attempt's error, or an ExceptionGroup of them."""
+
+
+class NotConnectedError(DialError):
+    """This node is not connected to the mesh: it has no credential, or no router. It is worth trying again later."""
+
+
+class ServiceError(MeshError):
+    """An application that this process serves did not start, or did not stop, as ASGI's lifespan asks."""

@@ -1,0 +1,112 @@
+"""httpx2 over the mesh. The same as `client`, for the successor of httpx that the mcp and openai SDKs take."""
+
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any, cast
+
+import httpcore2
+import httpx2
+
+from agentmesh.errors import AddressError
+from agentmesh.services.calls import Calls, Outgoing
+from agentmesh.services.names import MOUNT, canonical_url
+from agentmesh.services.seam import Incoming
+
+ERRORS: Mapping[type[Exception], type[httpx2.TransportError]] = {
+    httpcore2.ConnectTimeout: httpx2.ConnectTimeout,
+    httpcore2.ReadTimeout: httpx2.ReadTimeout,
+    httpcore2.WriteTimeout: httpx2.WriteTimeout,
+    httpcore2.ReadError: httpx2.ReadError,
+    httpcore2.WriteError: httpx2.WriteError,
+    httpcore2.LocalProtocolError: httpx2.LocalProtocolError,
+    httpcore2.RemoteProtocolError: httpx2.RemoteProtocolError,
+    httpcore2.UnsupportedProtocol: httpx2.UnsupportedProtocol,
+}
+
+
+class MeshClient2(httpx2.AsyncClient):
+    """An `httpx2.AsyncClient` whose `http://<peer ID>.peer.mesh/<type>/<name>/...` requests go over the mesh.
+
+    Other hosts are reached over the network as ever. A peer ID may be spelt in base58 wherever a URL is given as text;
+    in an `httpx2.URL` it must be `PeerId.dns_label`, since parsing lower-cases it.
+
+    What comes back when a call fails:
+        502 unreachable, 503 not connected to the mesh, 403 or 503 refused by the peer before HTTP: answers made here.
+        400, 401, 403, 404 and 502: answers of the peer's mesh. Both kinds carry an X-Mesh-Error header; an answer
+        without it is the service's own. ConnectTimeout, ReadTimeout, WriteTimeout, ReadError, WriteError,
+        RemoteProtocolError: the call broke in the middle. InvalidURL: the host is no peer ID.
+    Cancellation: safe; the provider learns at once that its caller left.
+
+    Args:
+        calls: how to open streams, and which credential to send.
+        base_url: as for `httpx2.AsyncClient`, with a peer ID in any spelling when it is text.
+        mounts: as for `httpx2.AsyncClient`, for other hosts.
+        options: the other arguments of `httpx2.AsyncClient`.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        *,
+        base_url: httpx2.URL | str = "",
+        mounts: Mapping[str, httpx2.AsyncBaseTransport | None] | None = None,
+        **options: Any,
+    ) -> None:
+        mounted = {**(mounts or {}), MOUNT: MeshTransport2(calls)}
+        super().__init__(base_url=_canonical(base_url), mounts=mounted, **options)
+
+    def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
+        return super().build_request(method, _canonical(url), **options)
+
+
+class MeshTransport2(httpx2.AsyncBaseTransport):
+    """Sends each request on a mesh stream of its own. For a client that is built in another way than `MeshClient2`."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        outgoing = Outgoing(
+            request.method,
+            request.url.scheme,
+            request.url.host,
+            request.url.port,
+            request.url.raw_path,
+            request.headers.raw,
+            cast(httpx2.AsyncByteStream, request.stream),
+            request.extensions,
+        )
+        with _translated():
+            incoming = await self._calls.send(outgoing)
+        return httpx2.Response(
+            incoming.status, headers=incoming.headers, stream=_Body(incoming), extensions=incoming.extensions
+        )
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _translated():
+            async with aclosing(self._incoming.parts()) as parts:
+                async for part in parts:
+                    yield part
+
+    async def aclose(self) -> None:
+        await self._incoming.aclose()
+
+
+def _canonical(url: httpx2.URL | str) -> httpx2.URL | str:
+    return canonical_url(url) if isinstance(url, str) else url
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except tuple(ERRORS) as exc:
+        mapped = next(to for of, to in ERRORS.items() if isinstance(exc, of))
+        raise mapped(str(exc)) from exc
+    except AddressError as exc:
+        raise httpx2.InvalidURL(str(exc)) from exc

@@ -1,0 +1,153 @@
+"""A service that is a server of its own, behind an http or https URL."""
+
+import functools
+import ssl
+from contextlib import ExitStack, aclosing
+
+import httpcore2
+import trio
+
+from agentmesh.errors import ServiceError
+from agentmesh.protocols.http import Receive, Scope, Send
+from agentmesh.services.answers import Answer
+from agentmesh.services.headers import FORWARDED, end_to_end, relocated
+from agentmesh.services.seam import Incoming, SeamStream, exchange
+
+CONNECT_TIMEOUT = 10.0  # seconds until a backend has accepted a connection, its TLS handshake included
+
+# `Expect` was answered by the mesh, which asks for a body as the backend takes it.
+_NOT_PASSED_ON = FORWARDED | {b"host", b"expect"}
+
+_BROKEN = (
+    httpcore2.ReadError,
+    httpcore2.WriteError,
+    httpcore2.LocalProtocolError,
+    httpcore2.RemoteProtocolError,
+)
+
+
+class ReverseProxy:
+    """An ASGI application that asks a backend, one connection per request, streaming both ways.
+
+    The path's bytes go through as they were sent, behind the URL's own path and without the service's prefix. Headers
+    keep their order and repeats, but for hop-by-hop ones and Host, which is the URL's. A backend that cannot be
+    reached, or dies before it answers, is 502; one that dies in its answer cuts the caller's stream. A caller that
+    leaves cuts the connection to the backend at once.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = httpcore2.URL(url)
+        self._origin = self._url.scheme + b"://" + _authority(self._url)
+        self._base = self._url.target.partition(b"?")[0].rstrip(b"/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on.
+
+        Raises:
+            ServiceError: the backend died in its answer; the caller's stream is to be cut.
+        """
+        try:
+            stream = await self._connect()
+        except (OSError, trio.TooSlowError, trio.BrokenResourceError):
+            await Answer(502, "backend-unreachable", f"the server of {_service(scope)} cannot be reached").send(send)
+            return
+        try:
+            await self._pass_on(stream, scope, receive, send)
+        finally:
+            stream.abort()
+
+    async def _pass_on(self, stream: SeamStream, scope: Scope, receive: Receive, send: Send) -> None:
+        body, pieces = trio.open_memory_channel[bytes](0)
+        broken: Exception | None = None
+        async with trio.open_nursery() as nursery, pieces:
+            nursery.start_soon(_follow, receive, body, nursery.cancel_scope)
+            try:
+                incoming = await exchange(stream, self._request(scope, pieces))
+            except _BROKEN:
+                await Answer(502, "backend-failed", f"the server of {_service(scope)} gave no answer").send(send)
+            else:
+                broken = await self._relay(incoming, scope, send)
+            nursery.cancel_scope.cancel()
+        if broken is not None:
+            raise ServiceError(f"the server of {_service(scope)} broke off its answer") from broken
+
+    async def _connect(self) -> SeamStream:
+        host, port = self._url.origin.host.decode("ascii"), self._url.origin.port
+        with trio.fail_after(CONNECT_TIMEOUT):
+            if self._url.scheme == b"http":
+                plain = await trio.open_tcp_stream(host, port)
+                return SeamStream(plain, plain.socket.close)
+            secured = await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=_tls())
+            socket = secured.transport_stream.socket
+            with ExitStack() as undo:
+                undo.callback(socket.close)
+                await secured.do_handshake()
+                undo.pop_all()
+            return SeamStream(secured, socket.close)
+
+    def _request(self, scope: Scope, pieces: trio.MemoryReceiveChannel[bytes]) -> httpcore2.Request:
+        names = {name for name, _ in scope["headers"]}
+        headers = [(b"Host", _authority(self._url)), *end_to_end(scope["headers"], but=_NOT_PASSED_ON)]
+        if b"transfer-encoding" in names:
+            headers.append((b"Transfer-Encoding", b"chunked"))
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        target = (self._base + _rest(scope) or b"/") + query
+        url = httpcore2.URL(scheme=self._url.scheme, host=self._url.host, port=self._url.port, target=target)
+        has_body = names & {b"content-length", b"transfer-encoding"}
+        return httpcore2.Request(
+            scope["method"],
+            url,
+            headers=[*headers, (b"Connection", b"close")],
+            content=pieces if has_body else None,
+        )
+
+    async def _relay(self, incoming: Incoming, scope: Scope, send: Send) -> Exception | None:
+        """Pass the answer on. What broke it off, if something did."""
+        headers = relocated(end_to_end(incoming.headers), self._origin, self._base, scope["root_path"].encode())
+        await send({"type": "http.response.start", "status": incoming.status, "headers": headers})
+        try:
+            async with aclosing(incoming.parts()) as parts:
+                async for part in parts:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except _BROKEN as exc:
+            return exc
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await incoming.aclose()
+        return None
+
+
+async def _follow(receive: Receive, body: trio.MemorySendChannel[bytes], working: trio.CancelScope) -> None:
+    """Hand the request's body over as it comes, and stop everything when the caller leaves."""
+    async with body:
+        more = True
+        while more and (message := await receive())["type"] == "http.request":
+            more = message.get("more_body", False)
+            if piece := message.get("body"):
+                await body.send(piece)
+        if more:
+            working.cancel()
+            return
+    await receive()  # the whole request was there, so this can only be http.disconnect
+    working.cancel()
+
+
+def _rest(scope: Scope) -> bytes:
+    """The path as it was sent, behind the part where the service is mounted."""
+    mounted: int = scope["root_path"].count("/")
+    parts: list[bytes] = scope["raw_path"].split(b"/", mounted + 1)
+    return b"/" + parts[-1] if len(parts) == mounted + 2 else b""
+
+
+def _authority(url: httpcore2.URL) -> bytes:
+    host = b"[%b]" % url.host if b":" in url.host else url.host
+    return host if url.port is None else b"%b:%d" % (host, url.port)
+
+
+def _service(scope: Scope) -> str:
+    mounted: str = scope["root_path"]
+    return mounted.lstrip("/").replace("/", "://", 1)
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()

@@ -1,0 +1,43 @@
+"""ASGI 3: its types, and the scope of a request that came over the mesh."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, cast
+from urllib.parse import unquote
+
+from agentmesh.protocols.http.events import RequestReceived
+from agentmesh.protocols.http.wire import PEER_HEADER
+from agentmesh.types import PeerId
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+EXTENSION = "agentmesh"
+
+
+def scope_of(request: RequestReceived, peer: PeerId) -> Scope:
+    """The ASGI scope of `request`, called by `peer`. Whatever the caller said of its own peer ID is replaced."""
+    headers = [(name, value) for name, value in request.headers if name != PEER_HEADER]
+    headers.append((PEER_HEADER, str(peer).encode()))
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": request.http_version,
+        "method": request.method,
+        "scheme": "http",
+        "path": unquote(request.path.decode("ascii")),
+        "raw_path": request.path,
+        "query_string": request.query,
+        "root_path": "",
+        "headers": headers,
+        "client": (str(peer), 0),
+        "server": None,
+        "extensions": {EXTENSION: {"peer": peer}},
+    }
+
+
+def peer_of(scope: Scope) -> PeerId:
+    """Who called, as its session proved it. KeyError when the request did not come over the mesh."""
+    return cast(PeerId, scope["extensions"][EXTENSION]["peer"])
