@@ -27,21 +27,21 @@ async def serve_ping(stream: Stream) -> None:
     await wait_event(Echo(trio.current_time()), stream)
 
 
-async def ping(stream: trio.abc.Stream, timeout: float = PONG_TIMEOUT) -> float:
+async def ping(stream: trio.abc.Stream) -> float:
     """Measure one round trip on a stream opened for PING_ID. May be called again on the same stream.
 
     Returns:
         The round-trip time in seconds.
     Raises:
-        TooSlowError: no answer within `timeout` seconds.
+        TooSlowError: no answer within PONG_TIMEOUT.
         RemoteProtocolError: an answer that is not what was sent, or the end of the stream instead.
-        BrokenResourceError: the stream broke; a RejectedError when the peer refuses (two streams at once are its limit).
+        BrokenResourceError: the stream broke; a RejectedError when the peer refuses (its limit is two streams at once).
     Cancellation and errors: the stream is no longer in step; close it.
     """
-    pinger = Pinger(timeout)
+    pinger = Pinger()
     pinger.send_ping(os.urandom(PING_BYTES), trio.current_time())
     match await wait_event(pinger, stream):
         case PongReceived(rtt):
             return rtt
         case _:
-            raise trio.TooSlowError(f"no pong within {timeout} s")
+            raise trio.TooSlowError(f"no pong within {PONG_TIMEOUT} s")

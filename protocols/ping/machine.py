@@ -1,8 +1,8 @@
 """Ping, sans-IO: the side that asks (Pinger) and the side that answers (Echo).
 
 Call order for a driver: after a command, `receive_data` or `handle_timeout`, send `data_to_send()`, then act on
-`next_event()`. `receive_data(b"")` says that the peer ended its side. Both machines raise RemoteProtocolError for what the
-peer did wrong and LocalProtocolError for what our caller did; after the first they are finished.
+`next_event()`. `receive_data(b"")` says that the peer ended its side. Both machines raise RemoteProtocolError for what
+the peer did wrong and LocalProtocolError for what our caller did; after the first they are finished.
 """
 
 import enum

@@ -1,0 +1,258 @@
+"""The members' side over streams: reserve a place at a relay, open circuits through it, take those that it offers."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NoReturn
+from typing import Protocol as Interface
+
+import attrs
+import trio
+
+from agentmesh.abc import ByteStream, Direction, Stream
+from agentmesh.errors import ErrorCode, RejectedError
+from agentmesh.protocols.relay.binding import Binding
+from agentmesh.protocols.relay.events import (
+    CircuitLimits,
+    CircuitOpened,
+    CircuitRequested,
+    Refused,
+    ReservationGranted,
+    Status,
+)
+from agentmesh.protocols.relay.hop import HopDialer
+from agentmesh.protocols.relay.stop import StopListener
+from agentmesh.protocols.relay.voucher import open_voucher
+from agentmesh.protocols.relay.wire import HOP_ID, STOP_ID, rejection
+from agentmesh.runtime.host import Host
+from agentmesh.runtime.messages import flush, wait_event
+from agentmesh.runtime.registry import Protocol
+from agentmesh.types import Address, PeerId
+
+CONNECT_TIMEOUT = 30.0  # seconds for a relay to open a circuit; the far end has a part of them
+RENEWAL_LEAD = 120.0  # seconds before a reservation ends at which it is renewed
+MIN_RENEWAL_DELAY = 1.0  # seconds between two renewals, however short the reservations are
+UNSPECIFIED = ("0.0.0.0", "::")  # what a relay listens on, but nobody can dial
+
+
+class Place(AbstractContextManager["Place"], Interface):
+    """Room for one incoming circuit. Leaving the block gives it back."""
+
+    async def deliver(self, stream: ByteStream) -> None:
+        """Hand the circuit over; returns when whoever took it is done with it."""
+        ...
+
+
+class IncomingCircuits(Interface):
+    """Where circuits offered to us go (`CircuitTransport.incoming`)."""
+
+    def __call__(self, source: PeerId, relay: PeerId) -> Place:
+        """Raises RejectedError when there is no room, or nobody expects circuits from that relay."""
+        ...
+
+
+class CircuitStream(trio.abc.HalfCloseableStream):
+    """A circuit's bytes, as either of its ends has them.
+
+    Attributes:
+        peer: who the relay says is at the other end. Its word only: prove it (TLS) before you rely on it.
+        relay: whom the circuit goes through.
+        limits: what the circuit may use, as the relay said.
+
+    Errors, cancellation: as `agentmesh.abc.Stream`; a relay that cuts the circuit resets it with an ErrorCode.
+    """
+
+    def __init__(self, stream: Stream, early: bytes, peer: PeerId, limits: CircuitLimits) -> None:
+        self.peer = peer
+        self.limits = limits
+        self._stream = stream
+        self._early = early
+
+    @property
+    def relay(self) -> PeerId:
+        return self._stream.peer
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if not self._early:
+            return await self._stream.receive_some(max_bytes)
+        await trio.lowlevel.checkpoint()
+        cut = len(self._early) if max_bytes is None else max_bytes
+        data, self._early = self._early[:cut], self._early[cut:]
+        return data
+
+    async def aclose(self) -> None:
+        self._early = b""
+        await self._stream.aclose()
+
+    def reset(self, code: int = ErrorCode.NO_ERROR) -> None:
+        """Cut both directions now, for the other end too."""
+        self._early = b""
+        self._stream.reset(code)
+
+
+async def reserve(host: Host, relay: PeerId) -> ReservationGranted:
+    """Ask a relay, on the standing session to it, to make us reachable; or renew what it granted.
+
+    Returns:
+        The reservation; its addresses are where others can dial us: /…/p2p/<relay>/p2p-circuit.
+    Raises:
+        RejectedError: it refuses; `code` is a Status.
+        RemoteProtocolError: it broke the protocol, or its voucher is not one.
+        DialError: no session to it.
+        TooSlowError: no answer in time.
+        BrokenResourceError: the stream broke.
+    Cancellation: safe; whether the relay has granted the reservation is then unknown.
+    """
+    stream = await host.open_stream(relay, HOP_ID)
+    async with stream:
+        hop = HopDialer()
+        hop.send_reserve(trio.current_time())
+        match await wait_event(hop, stream):
+            case ReservationGranted() as granted:
+                if granted.voucher:
+                    open_voucher(granted.voucher, relay, host.peer)
+                return attrs.evolve(granted, addresses=_circuit_addresses(granted.addresses, stream))
+            case Refused(status):
+                raise rejection(status)
+            case _:
+                raise trio.TooSlowError(f"relay {relay} did not answer in time")
+
+
+async def keep_reservation(
+    host: Host,
+    relay: PeerId,
+    on_granted: Callable[[ReservationGranted], None],
+    wall_clock: Callable[[], float] = time.time,
+) -> NoReturn:
+    """Reserve, and renew RENEWAL_LEAD seconds before the end, until cancelled or refused.
+
+    Args:
+        host: the host that is to be reachable.
+        relay: a peer that it has a session to.
+        on_granted: called, synchronously, with each reservation.
+        wall_clock: seconds since 1970.
+    Raises:
+        As `reserve`: the reservation held until then, if there was one, ends at its time.
+    """
+    while True:
+        granted = await reserve(host, relay)
+        on_granted(granted)
+        await trio.sleep(_renewal_delay(granted.expires_at - wall_clock()))
+
+
+async def open_circuit(host: Host, relay: PeerId, peer: PeerId) -> CircuitStream:
+    """Ask a relay, on the standing session to it, for a circuit to `peer`.
+
+    Returns:
+        The circuit, open in both directions; the caller's to close. Nothing proves yet who is at its other end.
+    Raises:
+        RejectedError: the relay refuses, or could not reach the peer; `code` is a Status.
+        RemoteProtocolError: it broke the protocol.
+        DialError: no session to it.
+        TooSlowError: no answer within CONNECT_TIMEOUT.
+        BrokenResourceError: the stream broke.
+    Cancellation: safe. No circuit is left half-open; the relay is told.
+    """
+    stream = await host.open_stream(relay, HOP_ID)
+    hop = HopDialer(CONNECT_TIMEOUT)
+    opened = False
+    try:
+        hop.send_connect(peer, trio.current_time())
+        match await wait_event(hop, stream):
+            case CircuitOpened(limits):
+                opened = True
+                return CircuitStream(stream, hop.trailing(), peer, limits)
+            case Refused(status):
+                raise rejection(status)
+            case _:
+                raise trio.TooSlowError(f"relay {relay} did not answer within {CONNECT_TIMEOUT} s")
+    finally:
+        if not opened:
+            stream.reset()
+
+
+class RelayClient:
+    """The members' side for a host that is still to be built: what the circuit transport and the registry need.
+
+    client = RelayClient()
+    circuits = CircuitTransport(client.connect, client.open_circuit)
+    open_host(transports=[tcp, circuits], protocols=[client.protocol(circuits.incoming)], ...)
+    """
+
+    def __init__(self) -> None:
+        self._binding = Binding()
+
+    def protocol(self, incoming: IncomingCircuits) -> Protocol:
+        """The stop protocol.
+
+        Args:
+            incoming: where circuits that relays offer go.
+        """
+        return Protocol(STOP_ID, _StopServer(incoming).serve, run=self.run)
+
+    async def run(self, host: Host) -> None:
+        self._binding.bind(host)
+        await trio.lowlevel.checkpoint()
+
+    async def connect(self, relay: PeerId, addresses: Sequence[Address]) -> None:
+        """Have a session to a relay. Raises DialError."""
+        host = await self._binding.wait_host()
+        await host.connect(relay, addresses)
+
+    async def open_circuit(self, relay: PeerId, peer: PeerId) -> CircuitStream:
+        """As the function of that name."""
+        return await open_circuit(await self._binding.wait_host(), relay, peer)
+
+
+@attrs.frozen
+class _StopServer:
+    incoming: IncomingCircuits
+
+    async def serve(self, stream: Stream) -> None:
+        """Take one circuit, and stay until it has ended."""
+        stop = StopListener(trio.current_time())
+        match await wait_event(stop, stream):
+            case CircuitRequested(source, limits):
+                await self._take(stop, stream, source, limits)
+            case _:
+                return  # it has been told what was wrong, or has left
+
+    async def _take(self, stop: StopListener, stream: Stream, source: PeerId, limits: CircuitLimits) -> None:
+        try:
+            place = self.incoming(source, stream.peer)
+        except RejectedError as exc:
+            full = exc.code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
+            stop.send_refusal(Status.RESOURCE_LIMIT_EXCEEDED if full else Status.PERMISSION_DENIED)
+            await flush(stop, stream)
+            return
+        with place:
+            stop.send_circuit()
+            await flush(stop, stream)
+            await place.deliver(CircuitStream(stream, stop.trailing(), source, limits))
+
+
+def _circuit_addresses(addresses: Sequence[Address], stream: Stream) -> tuple[Address, ...]:
+    """A relay's addresses as ours; the one that we dialled where it tells none, as go-libp2p does with private ones."""
+    relay, session = stream.peer, stream.session
+    usable = [address for address in addresses if address.peer in (None, relay) and not _is_unspecified(address)]
+    if not usable and session.address is not None and session.direction is Direction.OUTBOUND:
+        usable = [session.address]
+    return tuple(dict.fromkeys(address.with_peer(relay) / "p2p-circuit" for address in usable))
+
+
+def _is_unspecified(address: Address) -> bool:
+    return (address.value("ip4") or address.value("ip6")) in UNSPECIFIED
+
+
+def _renewal_delay(left: float) -> float:
+    """Seconds to wait with `left` seconds to the end."""
+    return max(MIN_RENEWAL_DELAY, left - RENEWAL_LEAD if left > 2 * RENEWAL_LEAD else left / 2)

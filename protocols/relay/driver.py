@@ -1,0 +1,240 @@
+"""The relay's side over streams: reservations, and circuits from a hop stream to a stop stream."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from agentmesh.abc import Admission, Stream
+from agentmesh.errors import DialError, ErrorCode, RemoteProtocolError
+from agentmesh.protocols.relay.binding import Binding
+from agentmesh.protocols.relay.book import BookLimits, CircuitEntry, RelayBook, source_of
+from agentmesh.protocols.relay.circuit import Circuit
+from agentmesh.protocols.relay.events import (
+    CircuitLimits,
+    CircuitOpened,
+    CircuitRequested,
+    Refused,
+    RequestBroken,
+    ReservationGranted,
+    ReservationRequested,
+    Status,
+)
+from agentmesh.protocols.relay.hop import HopListener
+from agentmesh.protocols.relay.stop import StopDialer
+from agentmesh.protocols.relay.voucher import seal_voucher
+from agentmesh.protocols.relay.wire import HOP_ID, REFUSALS, STOP_ID
+from agentmesh.runtime.host import Host
+from agentmesh.runtime.messages import flush, wait_event
+from agentmesh.runtime.registry import Protocol
+from agentmesh.types import Address, PeerId
+
+END_ERRORS = (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError)
+
+
+@attrs.frozen
+class RelayConfig:
+    """Settings of a relay.
+
+    Attributes:
+        book: how many reservations and circuits.
+        circuit: what each circuit may use; 0 switches a limit off.
+        connect_timeout: seconds that the far end has to accept a circuit.
+    """
+
+    book: BookLimits = BookLimits()
+    circuit: CircuitLimits = CircuitLimits(max_duration=3600.0)
+    connect_timeout: float = 15.0
+
+
+@attrs.frozen
+class RelayStatistics:
+    """A snapshot of a relay. The first two are sizes, the others count up."""
+
+    reservations: int
+    circuits: int
+    granted: int  # reservations, renewals among them
+    opened: int  # circuits
+    relayed_bytes: int  # of all circuits, both directions
+    refusals: dict[Status, int]  # by answer; every one of them is there from the start
+
+
+class Relay:
+    """A relay. List `protocol()` where the host is built.
+
+    Args:
+        config: the bounds.
+        is_admitted: who may reserve, and be either end of a circuit; when it is None, those whom the host admits.
+        announced: the relay's own addresses as its members shall announce them; the host's when it is None.
+        wall_clock: seconds since 1970; reservations end by it.
+    """
+
+    def __init__(
+        self,
+        config: RelayConfig | None = None,
+        *,
+        is_admitted: Callable[[PeerId], bool] | None = None,
+        announced: Callable[[], Sequence[Address]] | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config or RelayConfig()
+        self.book = RelayBook(self.config.book)
+        self._is_admitted = is_admitted or self._is_member
+        self._announced = announced or self._own_addresses
+        self._wall_clock = wall_clock
+        self._binding = Binding()
+        self._circuits: dict[int, Circuit] = {}
+        self._granted = self._opened = self._ended_bytes = 0
+        self._refusals: dict[Status, int] = dict.fromkeys(REFUSALS, 0)
+
+    def protocol(self) -> Protocol:
+        """The hop protocol. It is open to anyone: who is not admitted is told so in the protocol's own words."""
+        return Protocol(HOP_ID, self.serve_hop, run=self.run)
+
+    def statistics(self) -> RelayStatistics:
+        self.book.expire(self._wall_clock())
+        return RelayStatistics(
+            reservations=len(self.book.reservations),
+            circuits=len(self._circuits),
+            granted=self._granted,
+            opened=self._opened,
+            relayed_bytes=self._ended_bytes + sum(circuit.relayed_bytes for circuit in self._circuits.values()),
+            refusals=dict(self._refusals),
+        )
+
+    def drop(self, peer: PeerId) -> None:
+        """Forget a peer's reservation and cut its circuits: it has lost its admission, or its last session."""
+        self.book.release(peer)
+        for entry in tuple(self.book.circuits_of(peer)):
+            self._circuits[entry.number].cut(ErrorCode.GATED)
+
+    async def run(self, host: Host) -> None:
+        """Learn which host this is, and when its peers lapse and leave."""
+        host.admissions.on_lapse(self.drop)
+        host.on_disconnect(self.drop)
+        self._binding.bind(host)
+        await trio.lowlevel.checkpoint()
+
+    async def serve_hop(self, stream: Stream) -> None:
+        """Answer one request, and carry its circuit if it becomes one."""
+        await self._binding.wait_host()
+        hop = HopListener(trio.current_time())
+        match await wait_event(hop, stream):
+            case ReservationRequested():
+                await self._reserve(hop, stream)
+            case CircuitRequested(destination):
+                await self._connect(hop, stream, destination)
+            case RequestBroken(status):
+                self._refusals[status] += 1
+            case _:
+                return  # it has left, or says nothing
+
+    # ── reservations ──
+
+    async def _reserve(self, hop: HopListener, stream: Stream) -> None:
+        now = self._wall_clock()
+        if not self._may_ask(stream):
+            await self._refuse(hop, stream, Status.PERMISSION_DENIED)
+            return
+        admitted_until = self._binding.host.admissions.expires_at(stream.peer) or math.inf
+        decision = self.book.reserve(stream.peer, source_of(stream.session.address), admitted_until, now)
+        if isinstance(decision, Status):
+            await self._refuse(hop, stream, decision)
+            return
+        self._granted += 1
+        voucher = seal_voucher(self._binding.host.identity, stream.peer, decision.expires_at)
+        hop.send_reservation(
+            ReservationGranted(decision.expires_at, tuple(self._announced()), self.config.circuit, voucher)
+        )
+        await flush(hop, stream)
+
+    # ── circuits ──
+
+    async def _connect(self, hop: HopListener, near: Stream, destination: PeerId) -> None:
+        entry = self._enter(near, destination)
+        if isinstance(entry, Status):
+            await self._refuse(hop, near, entry)
+            return
+        circuit = self._circuits[entry.number] = Circuit(entry, self.config.circuit)
+        circuit.attach(near)
+        try:
+            with circuit.scope:
+                try:
+                    await self._run_circuit(hop, near, circuit)
+                except trio.ClosedResourceError:
+                    if not circuit.is_cut:
+                        raise
+            if circuit.scope.cancelled_caught:
+                circuit.cut(ErrorCode.RESOURCE_LIMIT_EXCEEDED)  # its time is up, unless it was cut before
+        finally:
+            self._ended_bytes += circuit.relayed_bytes
+            del self._circuits[entry.number]
+            self.book.close_circuit(entry)
+
+    def _enter(self, near: Stream, destination: PeerId) -> CircuitEntry | Status:
+        now = self._wall_clock()
+        if not self._may_ask(near):
+            return Status.PERMISSION_DENIED
+        if self.book.holds(destination, now) and not self._is_admitted(destination):
+            return Status.PERMISSION_DENIED
+        return self.book.open_circuit(near.peer, destination, now)
+
+    async def _run_circuit(self, hop: HopListener, near: Stream, circuit: Circuit) -> None:
+        try:
+            far = await self._binding.host.open_stream(circuit.entry.destination, STOP_ID)
+        except (DialError, trio.BrokenResourceError):
+            await self._refuse(hop, near, Status.CONNECTION_FAILED)
+            return
+        async with far:
+            circuit.attach(far)
+            stop = StopDialer(self.config.connect_timeout)
+            status = await self._offer(stop, far, circuit)
+            if status is not Status.OK:
+                await self._refuse(hop, near, status)
+                return
+            self._opened += 1
+            hop.send_circuit(circuit.limits)
+            try:
+                await flush(hop, near)
+            except END_ERRORS:
+                circuit.cut(ErrorCode.NO_ERROR)
+                return
+            await circuit.carry(near, far, hop.trailing(), stop.trailing())
+
+    async def _offer(self, stop: StopDialer, far: Stream, circuit: Circuit) -> Status:
+        """Whether the far end takes the circuit, as the answer for the near one."""
+        stop.send_offer(circuit.entry.source, circuit.limits, trio.current_time())
+        try:
+            event = await wait_event(stop, far)
+        except END_ERRORS:
+            far.reset()
+            return Status.CONNECTION_FAILED
+        match event:
+            case CircuitOpened():
+                return Status.OK
+            case Refused(Status.RESOURCE_LIMIT_EXCEEDED):
+                return Status.RESOURCE_LIMIT_EXCEEDED
+            case _:
+                far.reset()
+                return Status.CONNECTION_FAILED
+
+    # ── who may ──
+
+    def _may_ask(self, stream: Stream) -> bool:
+        """A peer that came through a relay itself may not: circuits do not go over circuits."""
+        address = stream.session.address
+        relayed = address is not None and address.circuit is not None
+        return not relayed and self._is_admitted(stream.peer)
+
+    def _is_member(self, peer: PeerId) -> bool:
+        return self._binding.host.admissions.level(peer) >= Admission.MEMBER
+
+    def _own_addresses(self) -> Sequence[Address]:
+        return [address for address in self._binding.host.addresses if address.circuit is None]
+
+    async def _refuse(self, hop: HopListener, stream: Stream, status: Status) -> None:
+        self._refusals[status] += 1
+        hop.send_refusal(status)
+        await flush(hop, stream)

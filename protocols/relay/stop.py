@@ -1,0 +1,39 @@
+"""stop, sans-IO: between a relay and the peer at the far end of a circuit. The relay offers the circuit."""
+
+from agentmesh.protocols.relay.dialer import Dialer
+from agentmesh.protocols.relay.dialer import Input as DialerInput
+from agentmesh.protocols.relay.events import CircuitLimits, Status
+from agentmesh.protocols.relay.listener import Input as ListenerInput
+from agentmesh.protocols.relay.listener import Listener
+from agentmesh.protocols.relay.wire import (
+    StopMessage,
+    decode_stop,
+    encode_stop_connect,
+    encode_stop_status,
+)
+from agentmesh.types import PeerId
+
+
+class StopListener(Listener):
+    """The member's side."""
+
+    def send_circuit(self) -> None:
+        """Answer CircuitRequested: what follows on the stream is the circuit's."""
+        self._command(ListenerInput.OPEN, encode_stop_status(Status.OK))
+
+    def _decode(self, frame: bytes) -> StopMessage:
+        return decode_stop(frame)
+
+    def _encode_status(self, status: Status) -> bytes:
+        return encode_stop_status(status)
+
+
+class StopDialer(Dialer):
+    """The relay's side."""
+
+    def send_offer(self, source: PeerId, limits: CircuitLimits, now: float) -> None:
+        """Offer a circuit from `source`: CircuitOpened or Refused follows."""
+        self._command(DialerInput.CONNECT, encode_stop_connect(source, limits), now)
+
+    def _decode(self, frame: bytes) -> StopMessage:
+        return decode_stop(frame)
