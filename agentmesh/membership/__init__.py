@@ -1,4 +1,5 @@
-"""Being in a mesh: what a node and a router share. An identity, a credential that is renewed in time, the keys to trust.
+"""Being in a mesh: what a node and a router share. An identity, a credential that is renewed in time, the keys to
+trust.
 
     state       the files that outlive the process
     renewal     when to renew a credential

@@ -7,7 +7,9 @@ RETRY_WAIT = 30.0  # after a renewal that failed for the network's sake
 
 
 def renewal_wait(now: float, expires_at: float) -> float:
-    """Seconds from `now` until a credential that ends at `expires_at` should be renewed; at least 2, at once when over."""
+    """Seconds from `now` until a credential that ends at `expires_at` should be renewed; at least 2, at once when
+    over.
+    """
     left = expires_at - now
     if left <= 0:
         return 0.0

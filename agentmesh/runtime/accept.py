@@ -74,7 +74,7 @@ class StreamAcceptor:
 
     def _refuse(self, stream: MuxStream, outcome: str, code: ErrorCode) -> None:
         self._outcomes[outcome] += 1
-        logger.info("stream refused peer=%s protocol=%s reason=%s", stream.peer, stream.protocol, outcome)
+        logger.info("stream refused", extra={"peer": stream.peer, "protocol": stream.protocol, "reason": outcome})
         stream.reset(code)
 
     async def _serve(self, stream: MuxStream, protocol: Protocol) -> None:
@@ -98,9 +98,9 @@ class StreamAcceptor:
             code, peers_fault = _verdict(exc)
             stream.reset(code)
             if peers_fault:
-                logger.info("stream failed peer=%s protocol=%s reason=%s", stream.peer, protocol.id, exc)
+                logger.info("stream failed", extra={"peer": stream.peer, "protocol": protocol.id, "reason": exc})
                 return "peer_failed"
-            logger.exception("protocol failed peer=%s protocol=%s", stream.peer, protocol.id)
+            logger.exception("protocol failed", extra={"peer": stream.peer, "protocol": protocol.id})
             return "failed"
         await stream.aclose()
         return "served"

@@ -256,7 +256,7 @@ class Host:
                 return await upgrade_inbound(stream, self._tls)
         except HANDSHAKE_ERRORS as exc:
             self._handshake_failures += 1
-            logger.info("handshake failed source=%s reason=%s", source, repr(exc))
+            logger.info("handshake failed", extra={"source": source, "reason": repr(exc)})
             return None
         finally:
             self.connections.end_handshake()

@@ -1,0 +1,72 @@
+"""The options by which a program gets into the mesh; the router and the node share them."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from agentmesh.cli.params import secret_file
+from agentmesh.errors import AddressError
+from agentmesh.membership import Enrollment
+from agentmesh.types import Address
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def address(text: str) -> Address:
+    """A multiaddr."""
+    try:
+        return Address.parse(text)
+    except AddressError as exc:
+        raise click.BadParameter(f"{text!r} is no multiaddr, such as /ip4/0.0.0.0/tcp/4001/ws") from exc
+
+
+def label(text: str) -> tuple[str, str]:
+    """`key=value`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"{text!r} is no key=value")
+    return key, value
+
+
+def membership_options(command: F) -> F:
+    """Give a command --control-plane, --bootstrap-token-path, --label, --data-dir; it gets them as `enrollment`
+    does.
+    """
+    for option in reversed(
+        (
+            click.option(
+                "--control-plane",
+                default="http://127.0.0.1:8080",
+                show_default=True,
+                metavar="URL",
+                envvar="AGENTMESH_CONTROL_PLANE",
+                show_envvar=True,
+                help="The control plane of the mesh.",
+            ),
+            click.option(
+                "--bootstrap-token-path",
+                "token",
+                type=secret_file,
+                metavar="FILE",
+                envvar="AGENTMESH_BOOTSTRAP_TOKEN_PATH",
+                show_envvar=True,
+                help="A file with a bootstrap token. Not needed once the data folder holds a credential.",
+            ),
+            click.option(
+                "--label",
+                "labels",
+                type=label,
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="A label for the control plane to attest; repeat it for more.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def enrollment(control_plane: str, token: str | None, labels: tuple[tuple[str, str], ...]) -> Enrollment:
+    """What `membership_options` gave."""
+    return Enrollment(control_plane=control_plane, token=token, labels=dict(labels))

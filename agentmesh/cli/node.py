@@ -1,0 +1,90 @@
+"""`agentmesh node`."""
+
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from agentmesh.cli.membership import address, enrollment, membership_options
+from agentmesh.cli.params import logging_options
+from agentmesh.cli.program import run_program
+from agentmesh.node import NodeConfig, run_node
+from agentmesh.types import Address
+
+logger = logging.getLogger(__name__)
+
+Service = tuple[str, str, str]
+
+
+def service(text: str) -> Service:
+    """`type/name=url`."""
+    key, equals, url = text.partition("=")
+    kind, slash, name = key.partition("/")
+    if not equals or not slash:
+        raise click.BadParameter(f"{text!r} is no TYPE/NAME=URL; write mcp/weather=http://127.0.0.1:8000")
+    return kind, name, url
+
+
+@click.command("node")
+@membership_options
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="node",
+    show_default=True,
+    envvar="AGENTMESH_DATA_DIR",
+    show_envvar=True,
+    help="The folder with the node's key and credential; created when it is not there.",
+)
+@click.option(
+    "--listen",
+    type=address,
+    multiple=True,
+    metavar="MULTIADDR",
+    help="Where to listen itself; repeat it for more. Behind a NAT nothing: the routers make it reachable.",
+)
+@click.option(
+    "--routers",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="How many routers to be attached to.",
+)
+@click.option(
+    "--service",
+    "services",
+    type=service,
+    multiple=True,
+    metavar="TYPE/NAME=URL",
+    help="Serve the server at URL as /TYPE/NAME; TYPE is mcp, inference, a2a, egress or http. Repeat it for more.",
+)
+@logging_options
+def command(
+    control_plane: str,
+    token: str | None,
+    labels: tuple[tuple[str, str], ...],
+    data_dir: Path,
+    listen: tuple[Address, ...],
+    routers: int,
+    services: tuple[Service, ...],
+) -> None:
+    """Run a node: a member that holds sessions to routers and serves what runs beside it."""
+    config = NodeConfig(
+        enrollment=enrollment(control_plane, token, labels), state_dir=data_dir, listen=listen, routers=routers
+    )
+    run_program(partial(_serve, config, services))
+
+
+async def _serve(config: NodeConfig, services: tuple[Service, ...], stop: trio.Event) -> None:
+    async with run_node(config) as node, AsyncExitStack() as serving:
+        for kind, name, url in services:
+            try:
+                await serving.enter_async_context(node.serve(kind, name, url))
+            except ValueError as exc:
+                raise click.ClickException(str(exc)) from exc
+        logger.info("serving", extra={"peer": str(node.peer), "routers": " ".join(map(str, node.routers))})
+        await stop.wait()
+        logger.info("stopping")

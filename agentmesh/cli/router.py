@@ -1,0 +1,135 @@
+"""`agentmesh router`."""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from agentmesh.cli.membership import address, enrollment, membership_options
+from agentmesh.cli.params import duration, logging_options
+from agentmesh.cli.program import run_program
+from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
+from agentmesh.router import RouterConfig, open_router
+from agentmesh.router.config import DEFAULT_LISTEN
+from agentmesh.runtime.config import ConnectionLimits, HostConfig
+from agentmesh.types import Address
+
+logger = logging.getLogger(__name__)
+
+LOW_SHARE = 0.85  # of the high watermark
+SOURCE_SHARE = 0.25
+
+
+@click.command("router")
+@membership_options
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="router",
+    show_default=True,
+    envvar="AGENTMESH_DATA_DIR",
+    show_envvar=True,
+    help="The folder with the router's key and credential; created when it is not there.",
+)
+@click.option(
+    "--listen",
+    type=address,
+    multiple=True,
+    default=tuple(map(str, DEFAULT_LISTEN)),
+    show_default=True,
+    metavar="MULTIADDR",
+    help="Where to listen; repeat it for more. /ws behind a TCP port makes it a WebSocket.",
+)
+@click.option(
+    "--external-addr",
+    type=address,
+    multiple=True,
+    metavar="MULTIADDR",
+    help="What members are told to dial instead of where it listens; repeat it for more.",
+)
+@click.option(
+    "--lease-renew-interval",
+    type=duration,
+    default="5m",
+    show_default=True,
+    help="How often to tell the control plane that it is up.",
+)
+@click.option(
+    "--high-watermark",
+    type=click.IntRange(2),
+    default=4000,
+    show_default=True,
+    help="Sessions above which idle, unauthenticated ones are closed.",
+)
+@click.option("--low-watermark", type=click.IntRange(1), help="Sessions that are left then.  [default: 15% below high]")
+@click.option(
+    "--conns-per-source-ip",
+    type=click.IntRange(1),
+    help="Connections of one address, loopback excepted.  [default: a quarter of high]",
+)
+@click.option(
+    "--relay-max-reservations", type=click.IntRange(1), help="Members it relays to.  [default: the high watermark]"
+)
+@click.option(
+    "--relay-max-circuits", type=click.IntRange(1), default=1024, show_default=True, help="Circuits of one member."
+)
+@click.option(
+    "--relay-limit-duration", type=duration, default="1h", show_default=True, help="Longest life of a circuit; 0: none."
+)
+@click.option(
+    "--relay-limit-data",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Bytes that a circuit may carry each way; 0: no limit.",
+)
+@logging_options
+def command(
+    control_plane: str,
+    token: str | None,
+    labels: tuple[tuple[str, str], ...],
+    data_dir: Path,
+    listen: tuple[Address, ...],
+    external_addr: tuple[Address, ...],
+    lease_renew_interval: float,
+    high_watermark: int,
+    low_watermark: int | None,
+    conns_per_source_ip: int | None,
+    relay_max_reservations: int | None,
+    relay_max_circuits: int,
+    relay_limit_duration: float,
+    relay_limit_data: int,
+) -> None:
+    """Run a router: members hold sessions to it, and it relays between them what it cannot read."""
+    try:
+        connections = ConnectionLimits(
+            high_watermark=high_watermark,
+            low_watermark=low_watermark or int(high_watermark * LOW_SHARE),
+            max_per_source=conns_per_source_ip or max(int(high_watermark * SOURCE_SHARE), 1),
+        )
+    except ValueError as exc:
+        raise click.UsageError(str(exc), click.get_current_context()) from exc
+    book = BookLimits(
+        max_reservations=relay_max_reservations or high_watermark,
+        max_reservations_per_source=connections.max_per_source,
+        max_circuits_per_peer=relay_max_circuits,
+    )
+    config = RouterConfig(
+        enrollment=enrollment(control_plane, token, labels),
+        state_dir=data_dir,
+        listen=listen,
+        external_addresses=external_addr,
+        lease_renew_interval=lease_renew_interval,
+        relay=RelayConfig(book, CircuitLimits(max_duration=relay_limit_duration, max_bytes=relay_limit_data)),
+        host=HostConfig(connections=connections),
+    )
+    run_program(partial(_serve, config))
+
+
+async def _serve(config: RouterConfig, stop: trio.Event) -> None:
+    async with open_router(config) as router:
+        logger.info("serving", extra={"peer": str(router.peer), "addresses": " ".join(map(str, router.addresses))})
+        await stop.wait()
+        logger.info("stopping")

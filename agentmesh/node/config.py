@@ -1,0 +1,29 @@
+"""Every setting of a node, with its unit and default."""
+
+from pathlib import Path
+
+import attrs
+
+from agentmesh.membership import Enrollment
+from agentmesh.runtime.config import ConnectionLimits, HostConfig
+from agentmesh.types import Address
+
+NODE_CONNECTIONS = ConnectionLimits(high_watermark=400, low_watermark=100)
+
+
+@attrs.frozen(kw_only=True)
+class NodeConfig:
+    """Settings of one node."""
+
+    enrollment: Enrollment
+    """How it gets into the mesh."""
+    state_dir: Path | None = None
+    """Where its key and credential are kept; None makes a new identity that ends with the process."""
+    listen: tuple[Address, ...] = ()
+    """Where it listens itself. A node behind a NAT has nothing here: its routers make it reachable."""
+    routers: int = 2
+    """How many routers it is attached to; every router when there are fewer."""
+    ready_timeout: float = 10.0
+    """Seconds that opening waits for a first router. Without one the node goes on trying, and calls answer 503."""
+    host: HostConfig = HostConfig(connections=NODE_CONNECTIONS)
+    """Sessions and connections."""

@@ -1,0 +1,68 @@
+"""The composition: a control plane and a router that enrolls with it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+
+from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.server import ControlPlane, open_control_plane
+from agentmesh.credentials import NODE_ROLE, ROUTER_ROLE
+from agentmesh.membership import Enrollment
+from agentmesh.router import Router, RouterConfig, open_router
+from agentmesh.types import Address
+
+DEFAULT_LISTEN = (Address.parse("/ip4/127.0.0.1/tcp/0"), Address.parse("/ip4/127.0.0.1/tcp/0/ws"))
+DAY = 86400.0
+
+
+@attrs.frozen(kw_only=True)
+class OneConfig:
+    """Settings of a mesh in one process."""
+
+    data_dir: Path = Path("mesh")
+    """The database, the router's key and credential."""
+    bind_address: str = "127.0.0.1:8080"
+    """Where the control plane serves; port 0 takes a free one."""
+    listen: tuple[Address, ...] = DEFAULT_LISTEN
+    """Where the router listens."""
+    join_usages: int = 100
+    """How many members the join token lets in."""
+
+
+@attrs.frozen
+class One:
+    """A mesh that is up. `join_token` lets members in, for a day."""
+
+    control_plane: ControlPlane
+    router: Router
+    join_token: str = attrs.field(repr=False)
+
+
+@asynccontextmanager
+async def open_one(config: OneConfig | None = None) -> AsyncIterator[One]:
+    """`async with open_one() as mesh, open_node(mesh.control_plane.url, mesh.join_token) as node:`
+
+    Raises:
+        OSError: an address is taken, or the folder is not ours to write.
+    """
+    config = config or OneConfig()
+    config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = Config(
+        bind_address=config.bind_address,
+        db_dsn=str(config.data_dir / "control-plane.db"),
+        auto_approve_enrollment=True,
+    )
+    async with open_control_plane(settings) as control_plane:
+        token = await control_plane.create_token(ROUTER_ROLE, description="this process's router")
+        router_config = RouterConfig(
+            enrollment=Enrollment(control_plane=control_plane.url, token=token),
+            state_dir=config.data_dir / "router",
+            listen=config.listen,
+        )
+        async with open_router(router_config) as router:
+            join_token = await control_plane.create_token(
+                NODE_ROLE, max_usages=config.join_usages, ttl=DAY, description="members"
+            )
+            yield One(control_plane, router, join_token)

@@ -1,0 +1,108 @@
+"""The composition of a router: config in, protocols and loops in one nursery."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+
+from agentmesh.abc import Transport
+from agentmesh.control_plane.client import RouterLoad
+from agentmesh.membership import Membership, StateDir, open_membership
+from agentmesh.membership.gate import auth_policy
+from agentmesh.protocols import auth, identify, ping
+from agentmesh.protocols.auth import AuthStatistics
+from agentmesh.protocols.relay import Relay
+from agentmesh.router.config import RouterConfig
+from agentmesh.router.lease import keep_lease
+from agentmesh.runtime.admission import AdmissionBook
+from agentmesh.runtime.host import Host, open_host
+from agentmesh.runtime.nursery import open_background
+from agentmesh.transports.tcp import TcpTransport
+from agentmesh.transports.websocket import WebSocketTransport
+from agentmesh.types import Address, PeerId
+
+
+@attrs.frozen
+class Router:
+    """A router that is up: it listens, and the control plane lists it.
+
+    Attributes:
+        host: its runtime.
+        membership: its standing in the mesh.
+        relay: what it relays.
+        handshakes: how members' handshakes ended.
+    """
+
+    host: Host
+    membership: Membership
+    relay: Relay
+    handshakes: AuthStatistics
+    _external: tuple[Address, ...] = ()
+
+    @property
+    def peer(self) -> PeerId:
+        return self.host.peer
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where members dial it, each ending in its peer ID."""
+        return tuple(address.with_peer(self.peer) for address in self._external) or self.host.addresses
+
+    def load(self) -> RouterLoad:
+        """How busy it is, as its lease says it."""
+        connections = self.host.connections.statistics()
+        return RouterLoad(
+            connected_peers=connections.peers,
+            connections=connections.inbound,
+            connection_limit=self.host.config.connections.high_watermark,
+        )
+
+
+@asynccontextmanager
+async def open_router(
+    config: RouterConfig,
+    *,
+    transports: Sequence[Transport] | None = None,
+    wall_clock: Callable[[], float] = time.time,
+) -> AsyncIterator[Router]:
+    """`async with open_router(config) as router:` — enrolled, listening and leased from the start of the block.
+
+    Args:
+        config: the settings.
+        transports: TCP and WebSocket when it is None.
+        wall_clock: seconds since 1970.
+    Raises:
+        ControlPlaneError: the control plane refused, or was not there.
+        CredentialError: no credential to resume with, and no token.
+        OSError: an address is taken.
+        ExceptionGroup: later on, the credential has expired and cannot be renewed.
+    """
+    state = StateDir(config.state_dir)
+    admissions = AdmissionBook(wall_clock)
+    handshakes = AuthStatistics()
+    async with open_membership(state.identity(), config.enrollment, state=state, wall_clock=wall_clock) as membership:
+        relay = Relay(config.relay, announced=lambda: router.addresses, wall_clock=wall_clock)
+        protocols = [
+            auth.protocol(auth_policy(membership, admissions), statistics=handshakes),
+            relay.protocol(),
+            identify.protocol(),
+            ping.protocol(),
+        ]
+        async with (
+            open_host(
+                identity=membership.identity,
+                transports=[TcpTransport(), WebSocketTransport()] if transports is None else transports,
+                protocols=protocols,
+                listen=config.listen,
+                config=config.host,
+                admissions=admissions,
+            ) as host,
+            open_background() as nursery,
+        ):
+            router = Router(host, membership, relay, handshakes, config.external_addresses)
+            nursery.start_soon(membership.run)
+            await nursery.start(
+                keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval
+            )
+            yield router
