@@ -1,0 +1,18 @@
+"""The `agentmesh` command. Each program is a module of its own; here is only their list."""
+
+import click
+
+from agentmesh.cli import control_plane, token
+from agentmesh.cli.program import ProgramGroup
+
+__all__ = ["main"]
+
+
+@click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="agentmesh")
+def main() -> None:
+    """A private network for AI agents."""
+
+
+for _command in (control_plane.command, token.command):
+    main.add_command(_command)

@@ -1,0 +1,96 @@
+"""`agentmesh control-plane`."""
+
+import logging
+from functools import partial
+
+import click
+import trio
+
+from agentmesh.cli.params import duration, logging_options, secret_file
+from agentmesh.cli.program import run_program
+from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.server import open_control_plane
+
+logger = logging.getLogger(__name__)
+
+
+@click.command("control-plane")
+@click.option(
+    "--bind-address",
+    default="0.0.0.0:8080",
+    show_default=True,
+    envvar="AGENTMESH_BIND_ADDRESS",
+    show_envvar=True,
+    help="Host and port to serve HTTP on; port 0 takes any free one.",
+)
+@click.option(
+    "--db-dsn",
+    default="control-plane.db",
+    show_default=True,
+    envvar="AGENTMESH_DB_DSN",
+    show_envvar=True,
+    help="The SQLite file that holds everything; created when it is not there.",
+)
+@click.option(
+    "--admin-token-path",
+    "admin_token",
+    type=secret_file,
+    metavar="FILE",
+    envvar="AGENTMESH_ADMIN_TOKEN_PATH",
+    show_envvar=True,
+    help="A file with the token that admins show. Without it the admin interface is closed.",
+)
+@click.option(
+    "--auto-approve-enrollment",
+    is_flag=True,
+    envvar="AGENTMESH_AUTO_APPROVE_ENROLLMENT",
+    show_envvar=True,
+    help="A valid bootstrap token is enough to become a member. Without it an admin approves each.",
+)
+@click.option(
+    "--biscuit-ttl",
+    type=duration,
+    default="24h",
+    show_default=True,
+    envvar="AGENTMESH_BISCUIT_TTL",
+    show_envvar=True,
+    help="How long a credential is valid.",
+)
+@click.option(
+    "--lease-duration",
+    type=duration,
+    default="15m",
+    show_default=True,
+    envvar="AGENTMESH_LEASE_DURATION",
+    show_envvar=True,
+    help="How long a router is listed after it last said that it is up.",
+)
+@logging_options
+def command(
+    bind_address: str,
+    db_dsn: str,
+    admin_token: str | None,
+    auto_approve_enrollment: bool,
+    biscuit_ttl: float,
+    lease_duration: float,
+) -> None:
+    """Run the control plane: enrollment, credentials, the list of routers."""
+    try:
+        config = Config(
+            bind_address=bind_address,
+            db_dsn=db_dsn,
+            admin_token=admin_token,
+            auto_approve_enrollment=auto_approve_enrollment,
+            biscuit_ttl=biscuit_ttl,
+            lease_duration=lease_duration,
+        )
+    except ValueError as exc:
+        raise click.UsageError(str(exc), click.get_current_context()) from exc
+    run_program(partial(_serve, config))
+
+
+async def _serve(config: Config, stop: trio.Event) -> None:
+    async with open_control_plane(config) as control_plane:
+        logger.info("serving", extra={"url": control_plane.url, "database": config.db_dsn})
+        await stop.wait()
+        logger.info("stopping")

@@ -1,0 +1,64 @@
+"""Kinds of options that several programs have."""
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from agentmesh.logging import FORMATTERS, LEVELS, configure_logging
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds
+
+MAX_SECRET_CHARACTERS = 65_536
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def duration(text: str) -> float:
+    """ "90s", "15m", "1h30m", "7d", "250ms", or a plain number of seconds; the value is in seconds."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise click.BadParameter(f"{text!r} is no duration; write 90s, 15m, 1h30m or 7d")
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+def secret_file(path: str) -> str:
+    """A file that holds one line of text; the value is the text, without the space around it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_SECRET_CHARACTERS).strip()
+    except OSError as exc:
+        raise click.BadParameter(f"{path}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise click.BadParameter(f"{path}: not text") from exc
+    if not text:
+        raise click.BadParameter(f"{path}: empty")
+    return text
+
+
+def logging_options(command: F) -> F:
+    """Give a command --log-level, and set up the logs before it runs. LOG_FORMAT=json makes them JSON lines."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        default="info",
+        show_default=True,
+        envvar="AGENTMESH_LOG_LEVEL",
+        show_envvar=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_configure,
+        help="Log what is at least this grave, on standard error. LOG_FORMAT=json in the environment gives JSON lines.",
+    )(command)
+
+
+def _configure(_: click.Context, __: click.Parameter, level: str) -> None:
+    log_format = os.environ.get("LOG_FORMAT", "text")
+    if log_format not in FORMATTERS:
+        raise click.UsageError(f"LOG_FORMAT is one of {', '.join(FORMATTERS)}, not {log_format!r}")
+    configure_logging(level, log_format)

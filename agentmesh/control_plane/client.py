@@ -1,0 +1,248 @@
+"""What members and routers call the control plane with.
+
+Calls are retried on a budget of elapsed time; what is sent again is the same signed request, which the control plane
+answers as it did before. A clock that is off is corrected once, by the Date of the control plane's answer.
+"""
+
+import base64
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from random import Random, SystemRandom
+from typing import TypeVar
+
+import attrs
+import betterproto2
+import httpx
+import trio
+
+from agentmesh.control_plane.backoff import Backoff
+from agentmesh.control_plane.errors import EnrollmentRejectedError
+from agentmesh.control_plane.exchange import Exchange, Outgoing, open_http
+from agentmesh.control_plane.records import RouterRecord
+from agentmesh.control_plane.routers import parse_addresses, routers_of
+from agentmesh.credentials import TrustedKeys
+from agentmesh.errors import RemoteProtocolError
+from agentmesh.identity import CHALLENGE_WINDOW, Identity, challenge_text
+from agentmesh.types import Address
+from agentmesh.wire.codec import decode
+from agentmesh.wire.messages.mesh.v1 import (
+    BootstrapEnrollRequest,
+    BootstrapEnrollResponse,
+    ControlPlaneInfoResponse,
+    EnrollmentStatus,
+    KeysResponse,
+    RouterLeaseRequest,
+    RouterLeaseResponse,
+    TokenRefreshRequest,
+    TokenRefreshResponse,
+)
+
+MIN_POLL_INTERVAL = 1.0  # seconds, whatever the control plane says
+
+M = TypeVar("M", bound=betterproto2.Message)
+
+
+@attrs.frozen
+class Issued:
+    """A credential that the control plane issued to us."""
+
+    credential: bytes = attrs.field(repr=False)
+    expires_at: float  # wall-clock seconds
+    control_plane_key: bytes = b""  # 32 bytes, that it was signed with; empty after a refresh
+    router_addresses: tuple[Address, ...] = ()  # of the routers that were up; empty after a refresh
+
+
+@attrs.frozen
+class RouterLoad:
+    """How busy a router is."""
+
+    connected_peers: int = 0
+    directory_size: int = 0  # records
+    connections: int = 0  # inbound sessions
+    connection_limit: int = 0  # the most that it takes
+
+
+@attrs.frozen
+class MeshInfo:
+    """The mesh as the control plane sees it."""
+
+    routers: tuple[RouterRecord, ...]  # that are up
+
+
+class ControlPlaneClient:
+    """Calls one control plane for one identity. Made by `open_client`.
+
+    Every call raises RequestRefusedError (UnauthorizedError when enrolling again may help),
+    ControlPlaneUnavailableError, or RemoteProtocolError when the answer is no answer of a control plane.
+
+    Cancellation: safe. A call that is cancelled may have had its effect.
+    """
+
+    def __init__(self, identity: Identity, exchange: Exchange) -> None:
+        self._identity, self._exchange = identity, exchange
+
+    async def enroll(
+        self,
+        token: str,
+        *,
+        role: str = "",
+        labels: Mapping[str, str] | None = None,
+        poll_interval: float | None = None,
+    ) -> Issued:
+        """Become a member, or get a new credential as one. Waits until an admin has decided, if one has to.
+
+        Args:
+            token: a bootstrap token's value.
+            role: what we expect the token to be for; empty leaves it to the token.
+            labels: what the control plane is to attest.
+            poll_interval: seconds between looks at a pending enrollment; None: as the control plane says.
+        Raises:
+            EnrollmentRejectedError: the token does not admit us, or an admin turned us down.
+        """
+
+        def sign(unix_ms: int) -> Outgoing:
+            message = BootstrapEnrollRequest(
+                bootstrap_token=token,
+                peer_id=str(self._identity.peer),
+                public_key=self._identity.public_key_bytes,
+                requested_role=role,
+                labels=dict(labels or {}),
+                challenge_unix_ms=unix_ms,
+                challenge_signature=self._sign("enroll", unix_ms),
+            )
+            return _post("/enroll", message)
+
+        answer = await self._call(sign, BootstrapEnrollResponse)
+        while answer.status is EnrollmentStatus.PENDING:
+            await trio.sleep(max(MIN_POLL_INTERVAL, poll_interval or answer.poll_interval_seconds))
+            answer = await self._call(self._sign_status, BootstrapEnrollResponse)
+        if answer.status is not EnrollmentStatus.APPROVED:
+            raise EnrollmentRejectedError(f"not enrolled: {answer.error_message or 'no reason given'}")
+        return Issued(
+            credential=answer.biscuit_token,
+            expires_at=_required(answer.expire_time),
+            control_plane_key=answer.control_plane_public_key,
+            router_addresses=parse_addresses(answer.router_addresses),
+        )
+
+    async def refresh(self, credential: bytes) -> Issued:
+        """Get a new credential for the last one issued to us. Keep the new one before it is used: it is the last now.
+
+        Raises:
+            UnauthorizedError: it has expired, or is not the last one.
+        """
+
+        def sign(unix_ms: int) -> Outgoing:
+            signature = self._sign("refresh", unix_ms)
+            message = TokenRefreshRequest(
+                challenge_signature=signature, challenge_unix_ms=unix_ms, peer_id=str(self._identity.peer)
+            )
+            return _post("/refresh", message, Authorization=f"Bearer {base64.b64encode(credential).decode()}")
+
+        answer = await self._call(sign, TokenRefreshResponse)
+        return Issued(credential=answer.biscuit_token, expires_at=_required(answer.expire_time))
+
+    async def renew_lease(
+        self,
+        credential: bytes,
+        addresses: Sequence[Address],
+        *,
+        load: RouterLoad | None = None,
+        ttl: float | None = None,
+    ) -> float:
+        """As a router, say that we are up.
+
+        Args:
+            credential: ours, of a router.
+            addresses: where we are dialled; each ends in our own peer ID.
+            load: how busy we are.
+            ttl: seconds that the lease is to last, if less than the control plane gives; 0 gives it up at once.
+        Returns:
+            When the lease runs out, in wall-clock seconds of the control plane.
+        """
+        load = load or RouterLoad()
+
+        def sign(unix_ms: int) -> Outgoing:
+            message = RouterLeaseRequest(
+                peer_id=str(self._identity.peer),
+                addresses=[str(address) for address in addresses],
+                biscuit=credential,
+                connected_peers=load.connected_peers,
+                dht_size=load.directory_size,
+                challenge_unix_ms=unix_ms,
+                challenge_signature=self._sign("routers-lease", unix_ms),
+                ttl=None if ttl is None else timedelta(seconds=ttl),
+                connections=load.connections,
+                connection_limit=load.connection_limit,
+            )
+            return _post("/routers/lease", message)
+
+        return _required((await self._call(sign, RouterLeaseResponse)).expire_time)
+
+    async def info(self) -> MeshInfo:
+        """The routers that are up."""
+        answer = await self._call(lambda _: Outgoing("GET", "/info"), ControlPlaneInfoResponse)
+        return MeshInfo(routers=routers_of(answer.routers))
+
+    async def keys(self, trusted: TrustedKeys | None = None) -> TrustedKeys:
+        """The keys whose credentials the mesh honours now.
+
+        Args:
+            trusted: keys that we honour already: one of them must vouch for the answer. None takes it on the word of
+                the connection that it came over, if every key in it has signed.
+        Raises:
+            RemoteProtocolError: nobody vouches, or the answer is older than CHALLENGE_WINDOW.
+        """
+        answer = await self._call(lambda _: Outgoing("GET", "/keys"), KeysResponse)
+        if abs(_required(answer.sign_time) - self._exchange.now()) > CHALLENGE_WINDOW:
+            raise RemoteProtocolError("the control plane's key set is not of now")
+        return vouched_keys(answer, trusted)
+
+    def _sign(self, purpose: str, unix_ms: int) -> bytes:
+        return self._identity.sign(challenge_text(purpose, self._identity.peer, unix_ms))
+
+    def _sign_status(self, unix_ms: int) -> Outgoing:
+        signature = base64.urlsafe_b64encode(self._sign("enroll-status", unix_ms)).decode().rstrip("=")
+        headers = {"X-Mesh-Challenge-Ts": str(unix_ms), "X-Mesh-Challenge-Sig": signature}
+        return Outgoing("GET", "/enroll/status", headers=headers, params={"peer_id": str(self._identity.peer)})
+
+    async def _call(self, sign: Callable[[int], Outgoing], kind: type[M]) -> M:
+        return decode(kind, await self._exchange.call(sign))
+
+
+@asynccontextmanager
+async def open_client(
+    url: str,
+    identity: Identity,
+    *,
+    wall_clock: Callable[[], float] = time.time,
+    rng: Random | None = None,
+    backoff: Backoff | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> AsyncIterator[ControlPlaneClient]:
+    """`async with open_client("http://10.0.0.1:8080", identity) as control_plane:`
+
+    Args:
+        url: of the control plane.
+        identity: who calls.
+        wall_clock: gives the seconds since 1970.
+        rng: for jitter; the operating system's when None.
+        backoff: how long calls are retried.
+        transport: instead of the network: `httpx.ASGITransport(app)` reaches an app in this process.
+    Raises:
+        ValueError: `url` is no HTTP URL.
+    """
+    async with open_http(url, transport) as http:
+        yield ControlPlaneClient(identity, Exchange(http, wall_clock, rng or SystemRandom(), backoff or Backoff()))
+
+
+def _post(path: str, message: betterproto2.Message, **headers: str) -> Outgoing:
+    return Outgoing("POST", path, bytes(message), {"Content-Type": "application/x-protobuf", **headers})
+
+
+def _required(instant: datetime | None) -> float:
+    if instant is None:
+        raise RemoteProtocolError("the control plane's answer lacks an instant")
+    return instant.timestamp()

@@ -1,0 +1,51 @@
+"""What an operator sets."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+HOUR = 3600.0
+
+
+def parse_bind_address(text: str) -> tuple[str, int]:
+    """Host and port of "0.0.0.0:8080", "[::1]:8080" or "localhost:0".
+
+    Raises:
+        ValueError: it is not host:port.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"not host:port: {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _bind_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
+    parse_bind_address(value)
+
+
+def _positive(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} is above 0, not {value}")
+
+
+positive: Callable[[object, "attrs.Attribute[Any]", float], None] = _positive
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    """Settings of one control plane.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    bind_address: str = attrs.field(default="0.0.0.0:8080", validator=_bind_address)  # port 0: any free one
+    db_dsn: str = "control-plane.db"  # a file; created when it is not there
+    admin_token: str | None = attrs.field(default=None, repr=False)  # None: nobody is an admin
+    auto_approve_enrollment: bool = False  # a valid bootstrap token is enough; else an admin approves
+    biscuit_ttl: float = attrs.field(default=24 * HOUR, validator=positive)  # seconds that a credential is valid
+    lease_duration: float = attrs.field(default=HOUR / 4, validator=positive)  # seconds that a router's lease lasts
+    poll_interval: float = attrs.field(default=30.0, validator=positive)  # seconds that pending members are to wait
+    enroll_rate: float = attrs.field(default=10.0, validator=positive)  # enrollment requests per second, of all callers
+    enroll_burst: int = attrs.field(default=20, validator=positive)  # … and that many at once after a quiet time

@@ -1,0 +1,216 @@
+"""The store's SQL: functions of a connection, each called inside one transaction.
+
+A change of state is a conditional statement: it happens if the row still is what the caller saw.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from agentmesh.control_plane import rows
+from agentmesh.control_plane.records import (
+    BootstrapToken,
+    Census,
+    Enrollment,
+    EnrollmentRequest,
+    Issue,
+    Lease,
+    Node,
+    Status,
+)
+from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, keyring, nodes, routers
+from agentmesh.errors import MeshError
+from agentmesh.types import PeerId
+
+MAX_PENDING_PER_TOKEN = 1000  # enrollments that wait for an admin; one token's holder could fill the table otherwise
+
+
+class RacedError(MeshError):
+    """The row is not what the caller saw: another call changed it. Nothing was kept; read and decide again."""
+
+
+class TooManyPendingError(MeshError):
+    """MAX_PENDING_PER_TOKEN enrollments of this bootstrap token wait already."""
+
+
+# ── keyring ──
+
+
+def first_key(connection: Connection, candidate: bytes, now: float) -> None:
+    """Make `candidate` the signing key if there is none."""
+    if connection.execute(select(func.count()).select_from(keyring)).scalar_one() == 0:
+        connection.execute(insert(keyring).values(id=1, private_key=candidate, created_at=rows.to_ms(now)))
+
+
+def keys(connection: Connection) -> Sequence[bytes]:
+    """The private keys, oldest first."""
+    return connection.execute(select(keyring.c.private_key).order_by(keyring.c.id)).scalars().all()
+
+
+# ── bootstrap tokens ──
+
+
+def add_token(connection: Connection, token: BootstrapToken) -> None:
+    connection.execute(insert(bootstrap_tokens).values(rows.token_values(token)))
+
+
+def token(connection: Connection, token_id: str) -> BootstrapToken | None:
+    row = connection.execute(select(bootstrap_tokens).where(bootstrap_tokens.c.id == token_id)).one_or_none()
+    return None if row is None else rows.token_of(row)
+
+
+def tokens(connection: Connection, limit: int) -> list[BootstrapToken]:
+    """The newest `limit`, newest first."""
+    newest = select(bootstrap_tokens).order_by(bootstrap_tokens.c.created_at.desc(), bootstrap_tokens.c.id).limit(limit)
+    return [rows.token_of(row) for row in connection.execute(newest)]
+
+
+def revoke_token(connection: Connection, token_id: str, now: float) -> bool:
+    """Revoke; of one that is revoked the first instant stays. False: there is no such token."""
+    revoked_at = func.coalesce(bootstrap_tokens.c.revoked_at, rows.to_ms(now))
+    change = update(bootstrap_tokens).where(bootstrap_tokens.c.id == token_id).values(revoked_at=revoked_at)
+    return connection.execute(change).rowcount == 1
+
+
+def _spend(connection: Connection, token_id: str, now: float) -> None:
+    usable = and_(bootstrap_tokens.c.id == token_id, _token_state(now) == "active")
+    change = update(bootstrap_tokens).where(usable).values(usages_count=bootstrap_tokens.c.usages_count + 1)
+    if connection.execute(change).rowcount != 1:
+        raise RacedError("the bootstrap token admits nobody any more")
+
+
+def _token_state(now: float) -> ColumnElement[str]:
+    column = bootstrap_tokens.c
+    return case(
+        (column.revoked_at.is_not(None), "revoked"),
+        (column.expires_at <= rows.to_ms(now), "expired"),
+        (column.usages_count >= column.max_usages, "exhausted"),
+        else_="active",
+    )
+
+
+# ── enrollments ──
+
+
+def enrollment(connection: Connection, peer: PeerId) -> Enrollment | None:
+    return _enrollment(connection, enrollment_requests.c.peer_id == str(peer))
+
+
+def enrollment_by_id(connection: Connection, enrollment_id: int) -> Enrollment | None:
+    return _enrollment(connection, enrollment_requests.c.id == enrollment_id)
+
+
+def _enrollment(connection: Connection, where: ColumnElement[bool]) -> Enrollment | None:
+    row = connection.execute(select(enrollment_requests).where(where)).one_or_none()
+    return None if row is None else rows.enrollment_of(row)
+
+
+def enrollments(connection: Connection, status: Status | None, limit: int) -> list[Enrollment]:
+    """The newest `limit` of one status, or of any, newest first."""
+    newest = select(enrollment_requests).order_by(enrollment_requests.c.id.desc()).limit(limit)
+    if status is not None:
+        newest = newest.where(enrollment_requests.c.status == status.value)
+    return [rows.enrollment_of(row) for row in connection.execute(newest)]
+
+
+def hold(connection: Connection, request: EnrollmentRequest, seen: Enrollment | None, now: float) -> None:
+    """Keep the request PENDING. Raises RacedError, TooManyPendingError."""
+    column = enrollment_requests.c
+    waiting = and_(
+        column.token_id == request.token_id, column.status == Status.PENDING.value, column.peer_id != str(request.peer)
+    )
+    if connection.execute(select(func.count()).where(waiting)).scalar_one() >= MAX_PENDING_PER_TOKEN:
+        raise TooManyPendingError("too many enrollments of this bootstrap token wait for approval")
+    _resolve(connection, request, seen, {"status": Status.PENDING.value, "resolved_at": None}, now)
+
+
+def grant(
+    connection: Connection, request: EnrollmentRequest, seen: Enrollment | None, issue: Issue, now: float
+) -> None:
+    """Spend one usage of the token, make the enrollment APPROVED and the peer a node. Raises RacedError."""
+    _spend(connection, request.token_id, now)
+    approved = {"status": Status.APPROVED.value, "resolved_at": rows.to_ms(now)}
+    _resolve(connection, request, seen, approved, now)
+    admitted = {"role": request.role, "labels_json": rows.labels_json(request.labels), **rows.issue_values(issue)}
+    known = update(nodes).where(nodes.c.peer_id == str(request.peer)).values(admitted)
+    if connection.execute(known).rowcount == 0:
+        connection.execute(insert(nodes).values(peer_id=str(request.peer), enrolled_at=rows.to_ms(now), **admitted))
+
+
+def reject(connection: Connection, seen: Enrollment, now: float) -> None:
+    """Make the enrollment REJECTED. Raises RacedError."""
+    _change(connection, seen, {"status": Status.REJECTED.value, "resolved_at": rows.to_ms(now)})
+
+
+def _resolve(
+    connection: Connection,
+    request: EnrollmentRequest,
+    seen: Enrollment | None,
+    outcome: Mapping[str, object],
+    now: float,
+) -> None:
+    values = {**rows.request_values(request), **outcome}
+    if seen is not None:
+        return _change(connection, seen, values)
+    try:
+        connection.execute(insert(enrollment_requests).values(created_at=rows.to_ms(now), **values))
+    except IntegrityError as exc:
+        raise RacedError("the peer has an enrollment by now") from exc
+
+
+def _change(connection: Connection, seen: Enrollment, values: Mapping[str, object]) -> None:
+    column = enrollment_requests.c
+    same = and_(column.id == seen.id, column.status == seen.status.value, column.token_id == seen.token_id)
+    if connection.execute(update(enrollment_requests).where(same).values(dict(values))).rowcount != 1:
+        raise RacedError("the enrollment changed")
+
+
+# ── nodes ──
+
+
+def node(connection: Connection, peer: PeerId) -> Node | None:
+    row = connection.execute(select(nodes).where(nodes.c.peer_id == str(peer))).one_or_none()
+    return None if row is None else rows.node_of(row)
+
+
+def replace_issue(connection: Connection, peer: PeerId, presented: bytes, issue: Issue) -> None:
+    """Put a new credential in the place of the one presented, if that is the last one issued. Raises RacedError."""
+    last = and_(nodes.c.peer_id == str(peer), nodes.c.biscuit_token == presented)
+    if connection.execute(update(nodes).where(last).values(rows.issue_values(issue))).rowcount != 1:
+        raise RacedError("another credential was issued since")
+
+
+# ── leases ──
+
+
+def renew_lease(connection: Connection, lease: Lease) -> None:
+    values = rows.lease_values(lease)
+    known = update(routers).where(routers.c.peer_id == str(lease.peer)).values(values)
+    if connection.execute(known).rowcount == 0:
+        connection.execute(insert(routers).values(peer_id=str(lease.peer), **values))
+
+
+def live_leases(connection: Connection, now: float) -> tuple[Lease, ...]:
+    """Those that have not run out at `now`, by peer ID, with the labels of their enrollments."""
+    labelled = select(routers, nodes.c.labels_json).join(nodes, nodes.c.peer_id == routers.c.peer_id)
+    live = labelled.where(routers.c.expires_at > rows.to_ms(now)).order_by(routers.c.peer_id)
+    return tuple(rows.lease_of(row) for row in connection.execute(live))
+
+
+# ── counts ──
+
+
+def census(connection: Connection, now: float) -> Census:
+    admitted = case((nodes.c.expires_at > rows.to_ms(now), "admitted"), else_="expired").label("state")
+    by_role = select(nodes.c.role, admitted, func.count()).group_by(nodes.c.role, admitted)
+    by_status = select(enrollment_requests.c.status, func.count()).group_by(enrollment_requests.c.status)
+    state = _token_state(now).label("state")
+    by_state = select(state, func.count()).group_by(state)
+    return Census(
+        nodes={(role, state): count for role, state, count in connection.execute(by_role)},
+        enrollments={Status(status): count for status, count in connection.execute(by_status)},
+        tokens={str(state): count for state, count in connection.execute(by_state)},
+        signing_keys=connection.execute(select(func.count()).select_from(keyring)).scalar_one(),
+        leases=live_leases(connection, now),
+    )

@@ -1,0 +1,112 @@
+"""What the control plane knows, as values. Instants are wall-clock seconds since 1970, to the millisecond."""
+
+import enum
+from collections.abc import Mapping
+
+import attrs
+
+from agentmesh.types import Address, PeerId
+
+
+class Status(enum.Enum):
+    """Of an enrollment."""
+
+    NEW = "new"  # never stored: there is no request of this peer
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+@attrs.frozen
+class BootstrapToken:
+    """An invitation to enroll. Its value is not here: only who holds it knows it."""
+
+    id: str  # sha256 of the value, in hex
+    role: str
+    max_usages: int
+    created_at: float
+    expires_at: float
+    description: str = ""
+    usages: int = 0
+    revoked_at: float | None = None
+
+
+@attrs.frozen
+class EnrollmentRequest:
+    """What a peer asked for, checked. `role` is the token's."""
+
+    peer: PeerId
+    token_id: str
+    role: str
+    labels: Mapping[str, str]
+
+
+@attrs.frozen
+class Enrollment:
+    """A request and what became of it."""
+
+    id: int
+    peer: PeerId
+    token_id: str
+    role: str
+    labels: Mapping[str, str]
+    status: Status
+    created_at: float
+    resolved_at: float | None = None
+
+
+@attrs.frozen
+class Issue:
+    """A credential as issued. `request` names the signed request that it answered: a resend gets the same again."""
+
+    credential: bytes = attrs.field(repr=False)
+    expires_at: float
+    request: str
+
+
+@attrs.frozen
+class Node:
+    """A peer that was admitted, node or router, with the last credential issued to it."""
+
+    peer: PeerId
+    role: str
+    labels: Mapping[str, str]
+    enrolled_at: float
+    issue: Issue
+
+
+@attrs.frozen
+class Lease:
+    """A router that says it is up."""
+
+    peer: PeerId
+    addresses: tuple[Address, ...]
+    renewed_at: float
+    expires_at: float
+    connected_peers: int = 0
+    directory_size: int = 0
+    connections: int = 0
+    connection_limit: int = 0
+    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])  # from the router's enrollment
+
+
+@attrs.frozen
+class RouterRecord:
+    """A router that is up, as the control plane lists it."""
+
+    peer: PeerId
+    addresses: tuple[Address, ...]  # at least one; each ends in /p2p/<peer>
+    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])  # attested by the control plane
+    connections: int = 0  # sessions that it holds
+    connection_limit: int = 0  # the most that it takes; 0 when it did not say
+
+
+@attrs.frozen
+class Census:
+    """How many of what the database holds, at one moment."""
+
+    nodes: Mapping[tuple[str, str], int]  # by role and state: "admitted" or "expired"
+    enrollments: Mapping[Status, int]
+    tokens: Mapping[str, int]  # by state: "active", "revoked", "expired" or "exhausted"
+    signing_keys: int
+    leases: tuple[Lease, ...]  # the live ones

@@ -1,0 +1,45 @@
+"""Routers as the control plane lists them, made usable."""
+
+from collections.abc import Iterable
+
+from agentmesh.control_plane.records import RouterRecord
+from agentmesh.errors import AddressError
+from agentmesh.types import Address, PeerId
+from agentmesh.wire.messages.mesh.v1 import RouterInfo
+
+
+def routers_of(listed: Iterable[RouterInfo]) -> tuple[RouterRecord, ...]:
+    """The usable ones, in the order of the list.
+
+    A missing peer ID is taken from the addresses, a missing /p2p part from the peer ID; addresses that name another
+    peer are dropped, and so is a router that has none left.
+    """
+    return tuple(record for info in listed if (record := _record_of(info)) is not None)
+
+
+def _record_of(info: RouterInfo) -> RouterRecord | None:
+    addresses = parse_addresses(info.addresses)
+    peer = _peer_of(info.peer_id) if info.peer_id else next((a.peer for a in addresses if a.peer), None)
+    own = tuple(dict.fromkeys(a.with_peer(peer) for a in addresses if a.peer in (None, peer))) if peer else ()
+    if peer is None or not own:
+        return None
+    return RouterRecord(peer, own, dict(info.labels), info.connections, info.connection_limit)
+
+
+def parse_addresses(texts: Iterable[str]) -> tuple[Address, ...]:
+    """Those that are addresses."""
+    return tuple(address for text in texts if (address := _address_of(text)) is not None)
+
+
+def _address_of(text: str) -> Address | None:
+    try:
+        return Address.parse(text)
+    except AddressError:
+        return None
+
+
+def _peer_of(text: str) -> PeerId | None:
+    try:
+        return PeerId.parse(text)
+    except AddressError:
+        return None

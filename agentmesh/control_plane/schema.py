@@ -1,0 +1,65 @@
+"""The tables. Instants are integer milliseconds since 1970, maps and lists are JSON text."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+keyring = Table(
+    "keyring",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("private_key", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("peer_id", String(128), primary_key=True),
+    Column("role", String(128), nullable=False),
+    Column("labels_json", Text, nullable=False),
+    Column("enrolled_at", BigInteger, nullable=False),
+    Column("biscuit_token", LargeBinary, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("issued_for", String(128), nullable=False),
+)
+
+routers = Table(
+    "routers",
+    metadata,
+    Column("peer_id", String(128), primary_key=True),
+    Column("multiaddresses", Text, nullable=False),
+    Column("last_lease_renewal", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False, index=True),
+    Column("connected_peers", BigInteger, nullable=False),
+    Column("dht_size", BigInteger, nullable=False),
+    Column("connections", BigInteger, nullable=False),
+    Column("connection_limit", BigInteger, nullable=False),
+)
+
+bootstrap_tokens = Table(
+    "bootstrap_tokens",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("role", String(128), nullable=False),
+    Column("max_usages", BigInteger, nullable=False),
+    Column("usages_count", BigInteger, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+)
+
+enrollment_requests = Table(
+    "enrollment_requests",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("peer_id", String(128), nullable=False, unique=True),
+    Column("token_id", String(64), nullable=False),
+    Column("role", String(128), nullable=False),
+    Column("labels_json", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("resolved_at", BigInteger),
+    Index("enrollment_requests_by_token", "token_id", "status"),
+)
