@@ -100,11 +100,15 @@ class Pipe(abc.ABC):
 
 
 class MemoryPipe(Pipe):
-    """A bounded buffer."""
+    """A bounded buffer.
+
+    Attributes:
+        max_bytes: what it holds before its writer waits.
+    """
 
     def __init__(self, max_bytes: int = BUFFER_BYTES) -> None:
         super().__init__()
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
 
     async def put(self, data: Data) -> None:
         await trio.lowlevel.checkpoint()
@@ -113,7 +117,7 @@ class MemoryPipe(Pipe):
         sent = 0
         while sent < len(source):
             await self._wait_room()
-            piece = source[sent : sent + self._max_bytes - self._size]
+            piece = source[sent : sent + self.max_bytes - self._size]
             sent += len(piece)
             self._pieces.append(piece)
             self._size += len(piece)
@@ -125,7 +129,7 @@ class MemoryPipe(Pipe):
         await self._wait_room()
 
     async def _wait_room(self) -> None:
-        while self._size >= self._max_bytes:
+        while self._size >= self.max_bytes:
             await self._changed.park()
             self.check_writer()
 
@@ -145,41 +149,45 @@ class MemoryPipe(Pipe):
 class PipeStream(trio.abc.HalfCloseableStream):
     """One end of a connection: it reads from one pipe and writes to the other.
 
+    Attributes:
+        incoming: where it reads.
+        outgoing: where it writes.
+
     Cancellation: a cancelled `receive_some` loses nothing; a cancelled `send_all` has sent some prefix of its data.
     """
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
+        self.incoming = incoming
+        self.outgoing = outgoing
         self._receiving = Guard("receiving")
         self._sending = Guard("sending")
 
     async def send_all(self, data: Data) -> None:
         with self._sending:
-            await self._outgoing.put(data)
+            await self.outgoing.put(data)
 
     async def wait_send_all_might_not_block(self) -> None:
         with self._sending:
-            await self._outgoing.wait_room()
+            await self.outgoing.wait_room()
 
     async def send_eof(self) -> None:
         with self._sending:
             await trio.lowlevel.checkpoint()
-            if self._incoming.reader is End.CLOSED:
+            if self.incoming.reader is End.CLOSED:
                 raise trio.ClosedResourceError("this stream was closed")
-            self._outgoing.close_writer()
+            self.outgoing.close_writer()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         max_bytes = READ_BYTES if max_bytes is None else operator.index(max_bytes)
         if max_bytes < 1:
             raise ValueError("max_bytes must be at least 1")
         with self._receiving:
-            return await self._incoming.get(max_bytes)
+            return await self.incoming.get(max_bytes)
 
     def close(self) -> None:
         """What `aclose` does, without the checkpoint."""
-        self._outgoing.close_writer()
-        self._incoming.close_reader()
+        self.outgoing.close_writer()
+        self.incoming.close_reader()
 
     async def aclose(self) -> None:
         self.close()

@@ -1,7 +1,6 @@
 """Assertions that hold under `python -O` as well, and say in plain words what was expected."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import cast
 
 
@@ -11,27 +10,27 @@ def expect(holds: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
-@contextmanager
-def expect_error(*kinds: type[BaseException], when: str) -> Generator[None]:
-    """A block that has to raise one of `kinds`, bare or as the only exception of a group."""
-    names = " or ".join(kind.__name__ for kind in kinds)
-    try:
-        yield
-    except kinds:
-        return
-    except BaseExceptionGroup as group:
-        if isinstance(sole(group), kinds):
-            return
-        raise
-    raise AssertionError(f"no {names} {when}")
+class expect_error:
+    """A block that has to raise one of `kinds`; they may come in groups, unless they have to be bare.
 
+    Raises:
+        AssertionError: it raises nothing, or a group.
+        Whatever else the block raises.
+    """
 
-def sole(error: BaseException) -> BaseException:
-    """The exception inside groups of one, or `error` itself."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    group = cast("BaseExceptionGroup[BaseException]", error)
-    return sole(group.exceptions[0]) if len(group.exceptions) == 1 else group
+    def __init__(self, *kinds: type[BaseException], when: str, bare: bool = False) -> None:
+        self._kinds = kinds
+        self._bare = bare
+        self._wanted = f"{' or '.join(kind.__name__ for kind in kinds)} {when}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        expect(error is not None, f"no {self._wanted}")
+        found = error is not None and all(isinstance(leaf, self._kinds) for leaf in leaves(error))
+        expect(not (found and self._bare and isinstance(error, BaseExceptionGroup)), f"{self._wanted} comes in a group")
+        return found
 
 
 class annotated:
@@ -46,3 +45,11 @@ class annotated:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is not None:
             error.add_note(self._doing)
+
+
+def leaves(error: BaseException) -> Sequence[BaseException]:
+    """The exceptions inside groups, however deep; `error` alone when it is no group."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for inner in group.exceptions for leaf in leaves(inner)]

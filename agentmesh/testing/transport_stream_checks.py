@@ -195,7 +195,6 @@ async def check_many_connections(setup: TransportSetup) -> None:
 
 CHECKS = (
     check_echo,
-    check_trio_contract,
     check_transfer_both_ways,
     check_max_bytes,
     check_back_pressure,
@@ -204,5 +203,6 @@ CHECKS = (
     check_own_close,
     check_concurrent_use,
     check_half_close,
+    check_trio_contract,
     check_many_connections,
 )
