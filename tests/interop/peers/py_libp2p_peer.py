@@ -9,7 +9,7 @@ output; commands run side by side and an answer carries its command's `id`:
 The first line out is {"ready": true, "peer": …, "addresses": […]}; the end of standard input ends the program.
 
 Commands: connect (address), identify (peer), ping (peer), echo (peer, size), reserve (relay), relay_connect (address),
-refused (peer, protocol), connections, disconnect (peer), wait_disconnected (peer).
+refused (peer, protocol), connections, disconnect (peer), wait_connected (peer, connected).
 The host serves `/test/echo/1.0.0`: everything that comes goes back, and the end of the one direction ends the other.
 """
 
@@ -130,12 +130,13 @@ class Peer:
     async def do_connections(self) -> dict[str, Any]:
         return {"peers": sorted(str(peer) for peer in self.host.get_connected_peers())}
 
-    async def do_wait_disconnected(self, peer: str) -> dict[str, Any]:
-        for _ in range(500):
-            if ID.from_string(peer) not in self.host.get_connected_peers():
+    async def do_wait_connected(self, peer: str, connected: bool = True) -> dict[str, Any]:
+        """Until there is a connection, or none: a connection that it was dialled on is known to it a moment later."""
+        for _ in range(1000):
+            if (ID.from_string(peer) in self.host.get_connected_peers()) is connected:
                 return {}
             await trio.sleep(0.01)
-        raise TimeoutError(f"still connected to {peer}")
+        raise TimeoutError(f"{'no' if connected else 'still a'} connection to {peer}")
 
     async def do_disconnect(self, peer: str) -> dict[str, Any]:
         await self.host.disconnect(ID.from_string(peer))
