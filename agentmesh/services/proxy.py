@@ -111,8 +111,8 @@ class ReverseProxy:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except _BROKEN as exc:
             return exc
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
         await incoming.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
         return None
 
 

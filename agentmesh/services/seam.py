@@ -26,23 +26,20 @@ class SeamStream(httpcore2.AsyncNetworkStream):
 
     Args:
         stream: the bytes; owned from now on.
-        abort: cuts `stream` at once, without waiting. Called when the exchange is not over when it is closed, so that
-            the other side learns that its caller left and does not wait on.
+        abort: cuts `stream` at once, without waiting; does nothing to a closed one. An exchange that is closed before it
+            is over is cut, so that the other side learns that its caller left.
 
     `read` lets a RejectedError through as it is: the peer refused the stream, so no answer is on its way.
     """
 
     def __init__(self, stream: trio.abc.Stream, abort: Callable[[], None]) -> None:
         self._stream = stream
-        self._abort = abort
+        self._finished = False
+        self.abort = abort
 
     def finish(self) -> None:
         """The exchange is over: closing the stream need not cut it."""
-        self._abort = _nothing
-
-    def abort(self) -> None:
-        """Cut the stream, unless the exchange is over."""
-        self._abort()
+        self._finished = True
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 (httpcore2 asks so)
         try:
@@ -68,7 +65,8 @@ class SeamStream(httpcore2.AsyncNetworkStream):
             raise httpcore2.WriteError(str(exc)) from exc
 
     async def aclose(self) -> None:
-        self.abort()
+        if not self._finished:
+            self.abort()
         with trio.move_on_after(CLOSE_TIMEOUT):
             await self._stream.aclose()
 
@@ -103,8 +101,12 @@ class Incoming:
             self._stream.finish()
 
     async def aclose(self) -> None:
-        """Close the stream; cut it when the body was not read to its end."""
-        await self._response.aclose()
+        """Close the stream; cut it when the body was not read to its end, or when cancelled."""
+        try:
+            await self._response.aclose()
+        finally:
+            if self._stream is not None:
+                self._stream.abort()
 
 
 async def exchange(stream: SeamStream, request: httpcore2.Request) -> Incoming:
@@ -122,7 +124,3 @@ async def exchange(stream: SeamStream, request: httpcore2.Request) -> Incoming:
         undo.pop_all()
     extensions = cast("dict[str, Any]", response.extensions)  # pyright: ignore[reportUnknownMemberType]
     return Incoming(response.status, response.headers, extensions, response, stream)
-
-
-def _nothing() -> None:
-    pass

@@ -180,21 +180,25 @@ class AsgiExchange:
 
     async def _read(self, working: trio.CancelScope) -> None:
         """Read ahead of the application, and notice when the caller leaves."""
-        data = b"-"
-        while data and self._machine.state not in GONE:
-            while self._machine.unread >= self._limits.max_unread_bytes:
-                await self._room.park()
-            try:
-                data = bytes(await self._stream.receive_some(READ_BYTES))
-            except trio.BrokenResourceError as exc:
-                self._machine.caller_left(str(exc))
-            else:
-                self._machine.receive_data(data, trio.current_time())
+        while self._machine.state not in GONE and await self._read_some():
             self._arrived.unpark_all()
+        self._arrived.unpark_all()
         await self._flush()
         if self._machine.state in GONE:
             await trio.sleep(self._limits.leave_timeout)
             working.cancel()
+
+    async def _read_some(self) -> bool:
+        """Whether more can come."""
+        while self._machine.unread >= self._limits.max_unread_bytes:
+            await self._room.park()
+        try:
+            data = bytes(await self._stream.receive_some(READ_BYTES))
+        except trio.BrokenResourceError as exc:
+            self._machine.caller_left(str(exc))
+            return False
+        self._machine.receive_data(data, trio.current_time())
+        return bool(data)
 
     async def _send_head(self) -> None:
         """The head leaves with the first piece of the body, or by itself if that takes its time."""

@@ -176,8 +176,9 @@ class ServerExchange:
         Raises:
             LocalProtocolError: no answer was begun, or it is shorter than its Content-Length.
         """
-        if self._step(Input.END) is State.ANSWERED:
-            self._write(h11.EndOfMessage())
+        if self._after(Input.END) is State.ANSWERED:
+            self._write(h11.EndOfMessage())  # raises when the answer is too short: then it stays unfinished
+            self._step(Input.END)
 
     def data_to_send(self) -> bytes:
         out, self._out = self._out, []
@@ -185,12 +186,15 @@ class ServerExchange:
 
     # ── inside ──
 
-    def _step(self, got: Input) -> State:
+    def _after(self, got: Input) -> State:
         after = TRANSITIONS[self.state, got]
         if after is None:
             raise LocalProtocolError(f"{got.value} while {self.state.value}")
-        self.state = after
         return after
+
+    def _step(self, got: Input) -> State:
+        self.state = self._after(got)
+        return self.state
 
     def _parse(self) -> None:
         while True:

@@ -1,14 +1,15 @@
 """A mesh of one caller and one provider in memory: bounded pipes that behave as the runtime's streams do."""
 
-import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from agentmesh.abc import Direction, Session, Stream
 from agentmesh.errors import DialError, StreamResetError
 from agentmesh.protocols.http import HTTP_ID, ASGIApp, HttpLimits, protocol
+from agentmesh.protocols.http.wire import DEFAULT_LIMITS
 from agentmesh.services import Calls
 from agentmesh.types import PeerId
 
@@ -127,12 +128,11 @@ class Mesh:
 
     Attributes:
         streams: every stream that was ever opened, both ends.
-        failures: what `serve` raised.
+        serving: how many are being served now.
     """
 
     def __init__(self, app: ASGIApp, nursery: trio.Nursery, limits: HttpLimits, window: int) -> None:
         self.streams: list[MemoryStream] = []
-        self.failures: list[Exception] = []
         self.serving = 0
         self._protocol = protocol(app, http_limits=limits)
         self._nursery = nursery
@@ -167,45 +167,15 @@ class Mesh:
     def open_streams(self) -> list[MemoryStream]:
         return [stream for stream in self.streams if not stream.closed]
 
+    async def check_idle(self) -> None:
+        """Nothing is left of any request."""
+        await wait_all_tasks_blocked()
+        assert self.open_streams == []
+        assert self.serving == 0
+
 
 @asynccontextmanager
-async def open_mesh(app: ASGIApp, limits: HttpLimits = HttpLimits(), window: int = WINDOW) -> AsyncIterator[Mesh]:
+async def open_mesh(app: ASGIApp, limits: HttpLimits = DEFAULT_LIMITS, window: int = WINDOW) -> AsyncIterator[Mesh]:
     async with trio.open_nursery() as nursery:
         yield Mesh(app, nursery, limits, window)
         nursery.cancel_scope.cancel()
-
-
-async def cancel_at_every_await(work: Callable[[], Awaitable[None]], idle: Callable[[], bool]) -> int:
-    """Run `work` again and again, cancelled at its first checkpoint, its second, ... until it runs through.
-
-    `idle` is asked each time once everything has settled. How many times it was cancelled.
-    """
-    for count in itertools.count():
-        canceller = _CancelAt(count)
-        trio.lowlevel.add_instrument(canceller)
-        try:
-            with trio.CancelScope() as canceller.scope:
-                canceller.task = trio.lowlevel.current_task()
-                await work()
-        finally:
-            trio.lowlevel.remove_instrument(canceller)
-        await trio.testing.wait_all_tasks_blocked()
-        assert idle(), f"something is left after a cancellation at checkpoint {count}"
-        if not canceller.scope.cancelled_caught:
-            return count
-    raise AssertionError("unreachable")
-
-
-class _CancelAt(trio.abc.Instrument):
-    """Cancels a task's scope just before the task goes on for the `count`th time."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-        self.scope = trio.CancelScope()
-        self.task: trio.lowlevel.Task | None = None
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if task is self.task:
-            if self.left == 0:
-                self.scope.cancel()
-            self.left -= 1
