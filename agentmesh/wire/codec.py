@@ -59,7 +59,7 @@ def decode(kind: type[M], data: bytes) -> M:
 
 def _walk(fields: Mapping[int, _Field], data: bytes) -> Iterator[bool]:
     """Check every field of a message and of those within; for each, whether it is known."""
-    for number, wire_type, value in _split(data):
+    for number, wire_type, value in split(data):
         field = fields.get(number)
         yield field is not None
         if field is None:
@@ -73,8 +73,12 @@ def _walk(fields: Mapping[int, _Field], data: bytes) -> Iterator[bool]:
             raise RemoteProtocolError(f"field {number} came with wire type {wire_type}")
 
 
-def _split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The fields of a message: number, wire type, and the bytes of the value."""
+def split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The fields of any message: number, wire type, and the bytes of the value.
+
+    Raises:
+        RemoteProtocolError: `data` is no message.
+    """
     at = 0
     while at < len(data):
         key, start = _varint(data, at)
