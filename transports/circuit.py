@@ -14,7 +14,7 @@ import trio
 
 from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError, DialError, ErrorCode, MeshError, RejectedError
-from agentmesh.transports.blocks import run_handler
+from agentmesh.transports.serving import run_handler
 from agentmesh.types import Address, PeerId
 
 MAX_PENDING = 64  # incoming circuits that wait for their handler to begin

@@ -2,7 +2,7 @@
 
 import click
 
-from agentmesh.cli import control_plane, token
+from agentmesh.cli import control_plane, demo, node, one, router, token
 from agentmesh.cli.program import ProgramGroup
 
 __all__ = ["main"]
@@ -14,5 +14,5 @@ def main() -> None:
     """A private network for AI agents."""
 
 
-for _command in (control_plane.command, token.command):
+for _command in (control_plane.command, router.command, node.command, one.command, token.command, demo.command):
     main.add_command(_command)

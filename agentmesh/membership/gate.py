@@ -1,7 +1,7 @@
 """What a membership lets in: the auth protocol's policy over a host's admission book."""
 
 from agentmesh.abc import Admission
-from agentmesh.credentials import ROUTER_ROLE, Credential
+from agentmesh.credentials import ROLE_ROUTER, Credential
 from agentmesh.membership.membership import Membership
 from agentmesh.protocols.auth import AuthPolicy
 from agentmesh.runtime.admission import AdmissionBook
@@ -10,7 +10,7 @@ from agentmesh.types import PeerId
 
 def level_of(credential: Credential) -> Admission:
     """What a verified credential opens."""
-    return Admission.ROUTER if credential.role == ROUTER_ROLE else Admission.MEMBER
+    return Admission.ROUTER if credential.role == ROLE_ROUTER else Admission.MEMBER
 
 
 def auth_policy(membership: Membership, admissions: AdmissionBook) -> AuthPolicy:

@@ -10,7 +10,7 @@ import trio
 from agentmesh.abc import Session
 from agentmesh.control_plane.errors import ControlPlaneError
 from agentmesh.control_plane.routers import RouterRecord
-from agentmesh.credentials import ROUTER_ROLE
+from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.errors import CredentialError, DialError, RemoteProtocolError
 from agentmesh.membership import Membership
 from agentmesh.node.catalogue import Catalogue
@@ -91,7 +91,7 @@ class Attachments:
         """
         async with await session.open_stream(AUTH_ID) as stream:
             await authenticate(
-                stream, token=self._membership.token(), verify=self._membership.verify, required_role=ROUTER_ROLE
+                stream, token=self._membership.token(), verify=self._membership.verify, required_role=ROLE_ROUTER
             )
 
     # ── one router ──

@@ -8,7 +8,7 @@ import attrs
 
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
-from agentmesh.credentials import NODE_ROLE, ROUTER_ROLE
+from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 from agentmesh.membership import Enrollment
 from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.types import Address
@@ -55,7 +55,7 @@ async def open_one(config: OneConfig | None = None) -> AsyncIterator[One]:
         auto_approve_enrollment=True,
     )
     async with open_control_plane(settings) as control_plane:
-        token = await control_plane.create_token(ROUTER_ROLE, description="this process's router")
+        token = await control_plane.create_token(ROLE_ROUTER, description="this process's router")
         router_config = RouterConfig(
             enrollment=Enrollment(control_plane=control_plane.url, token=token),
             state_dir=config.data_dir / "router",
@@ -63,6 +63,6 @@ async def open_one(config: OneConfig | None = None) -> AsyncIterator[One]:
         )
         async with open_router(router_config) as router:
             join_token = await control_plane.create_token(
-                NODE_ROLE, max_usages=config.join_usages, ttl=DAY, description="members"
+                ROLE_NODE, max_usages=config.join_usages, ttl=DAY, description="members"
             )
             yield One(control_plane, router, join_token)

@@ -26,10 +26,10 @@ class RouterConfig:
     """What it tells the mesh instead of where it listens: its addresses as members see them."""
     lease_renew_interval: float = 300.0
     """Seconds between two renewals of its lease."""
-    relay: RelayConfig = attrs.field()
-    """What it relays; sized to the host's connections unless set."""
     host: HostConfig = HostConfig()
     """Sessions and connections."""
+    relay: RelayConfig = attrs.field()
+    """What it relays; sized to the host's connections unless set."""
 
     @relay.default
     def _relay(self) -> RelayConfig:

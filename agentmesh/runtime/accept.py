@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from typing import cast
 
 import attrs
 import trio
@@ -15,7 +16,7 @@ from agentmesh.types import PeerId, ProtocolId
 
 logger = logging.getLogger(__name__)
 
-OUTCOMES = ("served", "peer_failed", "failed", "gated", "limited", "unknown", "unnamed")
+OUTCOMES: tuple[str, ...] = ("served", "peer_failed", "failed", "gated", "limited", "unknown", "unnamed")
 
 
 @attrs.frozen
@@ -95,15 +96,24 @@ class StreamAcceptor:
         try:
             await protocol.serve(stream)
         except Exception as exc:
-            code, peers_fault = _verdict(exc)
-            stream.reset(code)
-            if peers_fault:
-                logger.info("stream failed", extra={"peer": stream.peer, "protocol": protocol.id, "reason": exc})
-                return "peer_failed"
-            logger.exception("protocol failed", extra={"peer": stream.peer, "protocol": protocol.id})
-            return "failed"
+            return self._fail(stream, exc)
+        except BaseExceptionGroup as group:  # cancelled, and what it did then failed: that stays here
+            failures, rest = group.split(Exception)
+            if failures is not None:
+                self._outcomes[self._fail(stream, failures)] += 1
+            raise rest or group from None
         await stream.aclose()
         return "served"
+
+    def _fail(self, stream: MuxStream, exc: Exception) -> str:
+        code, peers_fault = _verdict(exc)
+        stream.reset(code)
+        where = {"peer": stream.peer, "protocol": stream.protocol}
+        if peers_fault:
+            logger.info("stream failed", extra={**where, "reason": exc})
+            return "peer_failed"
+        logger.error("protocol failed", exc_info=exc, extra=where)
+        return "failed"
 
     def _forget_gated(self, stream: MuxStream) -> None:
         streams = self._gated.get(stream.peer)
@@ -121,7 +131,7 @@ class StreamAcceptor:
 def _verdict(exc: Exception) -> tuple[int, bool]:
     """The code that tells the peer, and whether the failure is its own (or the network's) rather than a bug of ours."""
     if isinstance(exc, ExceptionGroup):
-        verdicts = [_verdict(inner) for inner in exc.exceptions if isinstance(inner, Exception)]
+        verdicts = [_verdict(inner) for inner in cast("ExceptionGroup[Exception]", exc).exceptions]
         return next((verdict for verdict in verdicts if not verdict[1]), verdicts[0])
     if isinstance(exc, RejectedError):
         return exc.code, True

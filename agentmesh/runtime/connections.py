@@ -156,8 +156,10 @@ def _source_of(address: Address | None) -> str | None:
     if not text or (address is not None and "p2p-circuit" in address.names):
         return None
     ip = ipaddress.ip_address(text)
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip
     if ip.is_loopback:
         return None
     if isinstance(ip, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((ip, IPV6_SOURCE_PREFIX), strict=False))
+        return str(ipaddress.ip_network((int(ip), IPV6_SOURCE_PREFIX), strict=False))
     return str(ip)

@@ -20,7 +20,7 @@ class Dial:
     def __init__(self, peer: PeerId, addresses: Sequence[Address]) -> None:
         self.peer = peer
         self._scopes = {address: trio.CancelScope() for address in addresses}
-        self._errors: list[Exception] = []
+        self._errors: dict[Address, Exception] = {}
         self._session: MuxSession | None = None
         self._done = trio.Event()
         self._waiters = 0
@@ -42,11 +42,15 @@ class Dial:
         self._cancel(address)
         return True
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, address: Address, error: Exception) -> None:
         """An attempt is over without a session."""
-        self._errors.append(error)
+        self._errors[address] = error
         if len(self._errors) == len(self._scopes):
             self._done.set()
+
+    def end(self) -> None:
+        """No attempt is under way any more."""
+        self._done.set()
 
     async def wait(self) -> None:
         """Until the dial is over; `outcome` tells how.
@@ -78,10 +82,15 @@ class Dial:
                 scope.cancel()
 
     def _failure(self) -> DialError:
-        if not self._errors:
-            error = DialError(f"no answer from {self.peer} at {', '.join(map(str, self._scopes))}")
-        else:
-            error = DialError(f"cannot reach {self.peer}: {'; '.join(map(str, self._errors))}")
-            one = self._errors[0]
-            error.__cause__ = one if len(self._errors) == 1 else ExceptionGroup("every attempt failed", self._errors)
-        return error
+        reasons = "; ".join(f"{address}: {_reason(self._errors.get(address))}" for address in self._scopes)
+        failure = DialError(f"cannot reach {self.peer}: {reasons}")
+        errors = list(self._errors.values())
+        if errors:
+            failure.__cause__ = errors[0] if len(errors) == 1 else ExceptionGroup("the attempts failed", errors)
+        return failure
+
+
+def _reason(error: Exception | None) -> str:
+    if error is None or isinstance(error, trio.TooSlowError):
+        return "no answer in time"
+    return str(error) or type(error).__name__

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
@@ -48,7 +48,7 @@ async def open_host(
     listen: Sequence[Address] = (),
     config: HostConfig | None = None,
     admissions: AdmissionBook | None = None,
-) -> AsyncIterator["Host"]:
+) -> AsyncGenerator["Host"]:
     """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds.
 
     Args:
@@ -64,7 +64,8 @@ async def open_host(
         ValueError: two protocols share an ID.
         ExceptionGroup: a protocol's background work failed.
     """
-    host = Host(identity, transports, protocols, config or HostConfig(), admissions or AdmissionBook(time.time))
+    book = AdmissionBook(time.time) if admissions is None else admissions  # an empty book is false
+    host = Host(identity, transports, protocols, config or HostConfig(), book)
     async with open_background() as nursery, AsyncExitStack() as listeners:
         host.start(nursery)
         for address in listen:
@@ -103,7 +104,7 @@ class Host:
         self._tls = TlsContext(identity)
         self._acceptor = StreamAcceptor(self.registry, self.admissions, config.session.negotiation_timeout)
         self._dials: dict[PeerId, Dial] = {}
-        self._listening: dict[Address, tuple[Address, ...]] = {}
+        self._listening: list[tuple[Address, ...]] = []
         self._handshake_failures = 0
         self._on_disconnect: list[Callable[[PeerId], None]] = []
         self._nursery: trio.Nursery
@@ -115,7 +116,7 @@ class Host:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where the host listens, each address ending in its own /p2p/<peer>."""
-        return tuple(address for group in self._listening.values() for address in group)
+        return tuple(address for group in self._listening for address in group)
 
     def session(self, peer: PeerId) -> MuxSession | None:
         """The session to use for `peer`, if one is open."""
@@ -157,6 +158,7 @@ class Host:
             dial = self._begin_dial(peer, addresses)
         with trio.move_on_after(self.config.dial_timeout):
             await dial.wait()
+        self._forget_dial(dial)
         return dial.outcome()
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
@@ -186,26 +188,28 @@ class Host:
 
     async def _run_dial(self, dial: Dial, attempts: dict[Address, Transport]) -> None:
         """All attempts of one dial; the winning one lives on as its session."""
-        async with trio.open_nursery() as nursery:
-            for address, transport in attempts.items():
-                nursery.start_soon(self._attempt, dial, address, transport)
+        try:
+            async with trio.open_nursery() as nursery:
+                for address, transport in attempts.items():
+                    nursery.start_soon(self._attempt, dial, address, transport)
+        finally:
+            dial.end()
+            self._forget_dial(dial)
 
     async def _attempt(self, dial: Dial, address: Address, transport: Transport) -> None:
         with dial.scope(address):
             try:
                 async with transport.dial(address) as stream:
                     await self._establish(dial, address, stream)
-            except DialError as exc:
-                dial.failed(exc)
-            finally:
-                self._forget_dial(dial)
+            except HANDSHAKE_ERRORS as exc:
+                dial.failed(address, exc)
 
     async def _establish(self, dial: Dial, address: Address, stream: ByteStream) -> None:
         try:
             with trio.fail_after(self.config.handshake_timeout):
                 upgraded = await upgrade_outbound(stream, self._tls, dial.peer)
         except HANDSHAKE_ERRORS as exc:
-            dial.failed(exc)
+            dial.failed(address, exc)
             return
         session = self._make_session(upgraded, Direction.OUTBOUND, address)
         if dial.won(session, address):
@@ -219,7 +223,7 @@ class Host:
     # ── listening ──
 
     @asynccontextmanager
-    async def listening(self, address: Address) -> AsyncIterator[tuple[Address, ...]]:
+    async def listening(self, address: Address) -> AsyncGenerator[tuple[Address, ...]]:
         """Listen on one more address for as long as the block lasts; the sessions accepted there end with it.
 
         Yields:
@@ -233,11 +237,12 @@ class Host:
             raise AddressError(f"no transport here listens on {address}")
         async with transport.listen(address) as listener, open_background() as nursery:
             nursery.start_soon(listener.serve, self._accept)
-            self._listening[address] = tuple(bound.with_peer(self.peer) for bound in listener.addresses)
+            bound = tuple(address.with_peer(self.peer) for address in listener.addresses)
+            self._listening.append(bound)
             try:
-                yield self._listening[address]
+                yield bound
             finally:
-                del self._listening[address]
+                self._listening.remove(bound)
 
     async def _accept(self, stream: ByteStream, source: Address | None) -> None:
         """One inbound connection, from its first byte to the end of its session."""

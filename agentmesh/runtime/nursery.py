@@ -1,13 +1,13 @@
 """A nursery for the tasks behind an `async with` block of our own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
 
 
 @asynccontextmanager
-async def open_background() -> AsyncIterator[trio.Nursery]:
+async def open_background() -> AsyncGenerator[trio.Nursery]:
     """A nursery whose tasks are cancelled at the end of its block, and whose block raises its own exception bare.
 
     Trio wraps whatever leaves a nursery's block in a group, even when no task had a part in it. A caller of ours who

@@ -31,6 +31,8 @@ from agentmesh.runtime.yamux import (
 )
 from agentmesh.types import Address, PeerId, ProtocolId
 
+FAREWELL_TIMEOUT = 1.0  # seconds that a session which has ended may take to say so
+
 AcceptStream = Callable[[MuxStream], Awaitable[None]]
 
 
@@ -86,7 +88,7 @@ class MuxSession(Session):
         self._wanted = Signal()
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
         self._ponged = Signal()
-        self._flushed = Signal()
+        self._idle = trio.lowlevel.ParkingLot()  # woken whenever the writer has nothing left to send
         self._bytes = [0, 0]
 
     # ── for applications ──
@@ -96,28 +98,33 @@ class MuxSession(Session):
         self.check_open()
         if self._state is State.DRAINING:
             raise RejectedError(f"the session to {self.peer} is draining", ErrorCode.SHUTDOWN)
+        self.mux.check_room()
         return MuxStream.outbound(self, protocol)
 
     async def aclose(self) -> None:
-        """Close gracefully: what is queued leaves within `close_timeout`, open streams are cut. Returns when it is
-        over.
+        """Close gracefully: what is queued leaves within `close_timeout`, the go-away behind it, and open streams are
+        cut. Returns when it is over.
         """
         self.drain()
-        self._flushed = Signal()  # what was said of earlier bytes does not count
-        self.wake_writer()
         with trio.move_on_after(self.config.close_timeout):
-            await self._flushed.wait()
-            while self.is_open and not self.mux.flushed:
-                await self._flushed.wait()
+            await self._flush()
+            self.mux.go_away()  # last: to some peers it is the end of the streams as well
+            await self._flush()
         self.abort("closed by us")
         await self.ended.wait()
 
+    async def _flush(self) -> None:
+        """Until nothing waits any more, neither for the link nor for the peer's credit."""
+        if self.is_open:
+            self.wake_writer()
+            await self._idle.park()
+        while self.is_open and not self.mux.flushed:
+            await self._idle.park()
+
     def drain(self) -> None:
-        """Open and accept no more streams; those open go on."""
+        """Open and accept no more streams; those open go on. The peer hears of it only when it opens one."""
         if self._state is State.OPEN:
             self._state = State.DRAINING
-            self.mux.go_away()
-            self.wake_writer()
 
     def abort(self, reason: str) -> None:
         """End the session now. Its streams raise SessionClosedError with this reason."""
@@ -159,27 +166,27 @@ class MuxSession(Session):
                     nursery.start_soon(self._keep_alive)
         finally:
             self._finish()
-            with trio.move_on_after(self.config.close_timeout) as scope:
+            with trio.move_on_after(FAREWELL_TIMEOUT) as scope:
                 scope.shield = True
-                await self._flush_farewell()
-            await self._link.aclose()
+                await self._say_farewell()
+                await self._link.aclose()
             self.ended.set()
 
     def _finish(self) -> None:
         self.abort("cancelled")
         self._state = State.CLOSED
-        self._flushed.set()
+        self._idle.unpark_all()
         for stream in self._streams.values():
             stream.wake()
         self._streams.clear()
 
-    async def _flush_farewell(self) -> None:
+    async def _say_farewell(self) -> None:
         """The go-away of a mux that failed says why; everybody else just hears the link close."""
         data, _ = self.mux.data_to_send(0)
         if data:
             try:
                 await self._link.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError, RemoteProtocolError):
+            except (trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError):
                 return
 
     # ── for streams ──
@@ -191,8 +198,9 @@ class MuxSession(Session):
         return channel
 
     def forget(self, stream: MuxStream) -> None:
-        if stream.channel is not None:
-            self._streams.pop(stream.channel.id, None)
+        channel = stream.channel
+        if channel is not None and self._streams.get(channel.id) is stream:  # a peer may use a number again
+            del self._streams[channel.id]
 
     def read(self, channel: Channel, max_bytes: int | None) -> bytes:
         data = self.mux.read(channel, max_bytes, trio.current_time())
@@ -267,7 +275,7 @@ class MuxSession(Session):
                     await self._link.send_all(data)
                     self._bytes[1] += len(data)
                 else:
-                    self._flushed.set()
+                    self._idle.unpark_all()
                     await self._wanted.wait()
         except (trio.BrokenResourceError, RemoteProtocolError) as exc:
             self.abort(str(exc) or "the link broke")

@@ -1,11 +1,12 @@
 """One stream of a session, for Trio: waits where the mux has nothing to give or no room to take."""
 
+import operator
 from typing import TYPE_CHECKING
 
 import trio
 
 from agentmesh.abc import Direction, Stream
-from agentmesh.errors import REFUSALS, ErrorCode, LocalProtocolError, RejectedError, StreamResetError
+from agentmesh.errors import REFUSALS, ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.guard import Guard
 from agentmesh.runtime.multistream import Proposer, Responder
 from agentmesh.runtime.yamux import Channel
@@ -121,37 +122,36 @@ class MuxStream(Stream):
     # ── receiving ──
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if max_bytes is not None and max_bytes < 1:
+        if max_bytes is not None and operator.index(max_bytes) < 1:
             raise ValueError("max_bytes must be at least 1")
         with self._receive_guard:
             if self._closed:
                 raise trio.ClosedResourceError("this stream was closed")
             await trio.lowlevel.checkpoint()
-            if self._prefix:  # whoever waits for an answer must have asked
-                self._queue(b"")
-            while (data := self._take(max_bytes)) is None:
+            channel = self._channel
+            if channel is None or self._prefix:  # whoever waits for an answer must have asked
+                channel = self._queue(b"")
+            while (data := self._take(channel, max_bytes)) is None:
                 await self._receiver.park()
                 if self._closed:
                     raise trio.ClosedResourceError("this stream was closed")
             return data
 
-    def _take(self, max_bytes: int | None) -> bytes | None:
+    def _take(self, channel: Channel, max_bytes: int | None) -> bytes | None:
         """Bytes that have come; b"" at the end; None to wait."""
         while True:
             if self._early:
                 cut = len(self._early) if max_bytes is None else max_bytes
                 data, self._early = self._early[:cut], self._early[cut:]
+                self._answered = True
                 return data
-            received = self._take_from_mux(max_bytes)
+            received = self._take_from_mux(channel, max_bytes)
             if not received or self._negotiation is None:
                 self._answered = self._answered or bool(received)
                 return received
-            self._negotiate(self._negotiation, received)
+            self._negotiate(channel, self._negotiation, received)
 
-    def _take_from_mux(self, max_bytes: int | None) -> bytes | None:
-        channel = self._channel
-        if channel is None:
-            raise LocalProtocolError("receive on a stream that was never opened")
+    def _take_from_mux(self, channel: Channel, max_bytes: int | None) -> bytes | None:
         if data := self._session.read(channel, max_bytes):
             return data
         if channel.state is State.RESET:
@@ -163,14 +163,23 @@ class MuxStream(Stream):
             raise StreamResetError("the peer ended the stream before it agreed to the protocol")
         return b""
 
-    def _negotiate(self, negotiation: Proposer, received: bytes) -> None:
+    def _negotiate(self, channel: Channel, negotiation: Proposer, received: bytes) -> None:
+        """Take the peer's answer. Without an agreement the stream is cut, for a task that sends as well."""
         try:
             if negotiation.receive_data(received) is not None:
                 self._early = negotiation.trailing()
                 self._negotiation = None
-        except (RejectedError, LocalProtocolError):
-            self.reset()
+        except RejectedError as exc:
+            self._cut(channel, exc.code)
             raise
+        except RemoteProtocolError as exc:
+            self._cut(channel, exc.code)
+            raise StreamResetError(f"{self.peer} does not negotiate {self.protocol}: {exc}", exc.code) from exc
+
+    def _cut(self, channel: Channel, code: int) -> None:
+        self._session.mux.reset(channel, code)
+        self._session.wake_writer()
+        self.wake_sender()
 
     def _reset_error(self, channel: Channel) -> StreamResetError:
         code = channel.reset_code

@@ -49,7 +49,7 @@ def _make_context(side: Side) -> SSL.Context:
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # an idle connection gives its buffers back: 39 KiB an endpoint
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     # The certificate is self-signed by design: what it proves is checked in `peer_of_certificate`.
-    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _take_any)
     if side is Side.DIALER:
         context.set_alpn_protos(list(ALPN_PREFERENCE))
     else:
@@ -59,6 +59,10 @@ def _make_context(side: Side) -> SSL.Context:
             )
         )
     return context
+
+
+def _take_any(*_: object) -> bool:
+    return True
 
 
 class TlsMachine:
@@ -156,5 +160,7 @@ class TlsMachine:
 
 
 def _translated(exc: SSL.Error, during: str) -> RemoteProtocolError:
-    reasons = [reason for *_, reason in exc.args[0]] if exc.args and isinstance(exc.args[0], list) else [str(exc)]
-    return RemoteProtocolError(f"TLS {during} failed: {', '.join(filter(None, reasons)) or 'unexpected end'}")
+    """SSL.Error carries OpenSSL's queue of (library, function, reason), its subclasses other things or nothing."""
+    queue: list[tuple[str, str, str]] = exc.args[0] if type(exc) is SSL.Error and exc.args else []
+    reasons = ", ".join(reason for _, _, reason in queue)
+    return RemoteProtocolError(f"TLS {during} failed: {reasons or repr(exc)}")

@@ -38,12 +38,21 @@ class SecureLink(Link):
         self.peer = peer
         self._stream = stream
         self._tls = tls
+        self._cut = False
 
     async def send_all(self, data: bytes) -> None:
         view = memoryview(data)
         for start in range(0, len(view), WRITE_BYTES):
             self._tls.write(view[start : start + WRITE_BYTES])
-            await self._stream.send_all(self._tls.data_to_send())
+            await self._send()
+
+    async def _send(self) -> None:
+        """Once a record was cut off in the middle, nothing that follows it can be read."""
+        if self._cut:
+            raise trio.BrokenResourceError("an earlier write was cut off")
+        self._cut = True
+        await self._stream.send_all(self._tls.data_to_send())
+        self._cut = False
 
     async def receive_some(self) -> memoryview:
         try:
@@ -58,21 +67,21 @@ class SecureLink(Link):
 
     async def aclose(self) -> None:
         """Say goodbye, if that is possible in a moment, and close the stream under it."""
-        with trio.move_on_after(ALERT_TIMEOUT) as scope:
-            scope.shield = True
-            try:
+        try:
+            with trio.move_on_after(ALERT_TIMEOUT):
                 self._tls.close()
-                await self._stream.send_all(self._tls.data_to_send())
-            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-                pass  # it is gone, or its writer is stuck: closing is all that is left
-        await self._stream.aclose()
+                await self._send()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it is gone, or its writer was stuck: closing is all that is left
+        finally:
+            await self._stream.aclose()
 
 
 @attrs.frozen
 class Upgraded:
     """A link ready for its mux. `early` are plaintext bytes that came with the last of the negotiation."""
 
-    link: SecureLink
+    link: Link
     early: bytes
 
     @property
@@ -90,7 +99,8 @@ async def upgrade_outbound(stream: ByteStream, context: TlsContext, expected: Pe
     Raises:
         PeerMismatchError: another peer answered. Nothing of any protocol was sent to it.
         CertificateError: it proved nothing.
-        RemoteProtocolError: it does not speak multistream, TLS 1.3, or yamux.
+        RemoteProtocolError: it does not speak multistream or TLS 1.3, or says too much.
+        RejectedError: it does not speak TLS, or yamux.
         trio.BrokenResourceError: the stream ended.
     Cancellation: safe; the stream is then of no more use.
     """

@@ -22,4 +22,4 @@ class MuxLimits:
     max_control_bytes: int = 256 * 1024
     """Control frames waiting for the link: a peer that causes more of them than it reads (pings, opens) is cut off."""
     linger_timeout: float = 60.0
-    """Seconds that a closed stream waits for the peer's end of it before it is reset."""
+    """Seconds that a closed stream waits for the peer, to end it and to take the last bytes, before it is reset."""

@@ -116,10 +116,8 @@ class Mux:
             window_bytes_left=self._budget.left,
         )
 
-    # ── commands ──
-
-    def open(self, now: float) -> Channel:
-        """Open a stream. Its SYN leaves with its first bytes, or alone when there are none.
+    def check_room(self) -> None:
+        """Whether `open` would open a stream now.
 
         Raises:
             RejectedError: max_outbound_streams are open.
@@ -129,6 +127,16 @@ class Mux:
             raise RejectedError("max_outbound_streams are open on this session", ErrorCode.RESOURCE_LIMIT_EXCEEDED)
         if self._next_id > MAX_STREAM_ID:
             raise LocalProtocolError("no stream numbers left on this session")
+
+    # ── commands ──
+
+    def open(self, now: float) -> Channel:
+        """Open a stream. Its SYN leaves with its first bytes, or alone when there are none.
+
+        Raises:
+            RejectedError, LocalProtocolError: as `check_room`.
+        """
+        self.check_room()
         channel = self._add(self._next_id, SYN, now)
         self._next_id += 2
         self._outbox.schedule(channel)
@@ -157,10 +165,10 @@ class Mux:
         unread = bool(channel.inbox)
         channel.inbox.clear()
         self._step(channel, Input.CLOSE)
-        if channel.state is State.ABANDONED:
+        if channel.id in self._channels:  # until the peer ends it, or takes the last of ours
             self._lingering[channel.id] = now + self._limits.linger_timeout
-            if unread:
-                self._shed(channel)
+        if channel.state is State.ABANDONED and unread:
+            self._shed(channel)
 
     def reset(self, channel: Channel, code: int = ErrorCode.NO_ERROR) -> None:
         """Cut both directions now. A stream that is over stays as it is."""
@@ -170,6 +178,7 @@ class Mux:
             self._outbox.control += encode_header(FrameType.WINDOW_UPDATE, RST, channel.id, code)
         channel.reset_code = code
         channel.drop()
+        channel.inbox.clear()
         self._step(channel, Input.SEND_RST)
 
     def read(self, channel: Channel, max_bytes: int | None, now: float) -> bytes:

@@ -1,0 +1,1 @@
+"""What the mesh costs, measured: each module is a benchmark, run as `python -m benchmarks.<module>`."""
