@@ -141,8 +141,8 @@ def verify(token: bytes, *, peer: PeerId, trusted: TrustedKeys, now: float) -> C
         peer: who the secure channel has proved the bearer to be.
         now: UTC, seconds since 1970.
     Raises:
-        CredentialError: it does not, for the `reason` "malformed", "blocks", "untrusted", "wrong_peer" or "expired". The
-            text holds nothing of the token but the peer ID in it.
+        CredentialError: it does not; `reason` says why: "malformed", "blocks", "untrusted", "wrong_peer" or "expired".
+            The text holds nothing of the token but the peer ID in it.
     """
     _check_shape(token)
     verified = _authenticate(token, trusted)
