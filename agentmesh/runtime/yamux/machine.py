@@ -53,7 +53,7 @@ class MuxStatistics:
     inbound_streams: int
     outbound_streams: int
     lingering_streams: int
-    late_frames: int  # for streams already gone: legal, and thrown away
+    late_frames: int  # for streams already gone, or behind their end: thrown away
     refused_streams: int
     window_bytes_left: int
 
@@ -165,7 +165,7 @@ class Mux:
         unread = bool(channel.inbox)
         channel.inbox.clear()
         self._step(channel, Input.CLOSE)
-        if channel.id in self._channels:  # until the peer ends it, or takes the last of ours
+        if self._holds(channel):  # until the peer ends it, or takes the last of ours
             self._lingering[channel.id] = now + self._limits.linger_timeout
         if channel.state is State.ABANDONED and unread:
             self._shed(channel)
@@ -328,6 +328,10 @@ class Mux:
             self._shed(channel)
             self._skip_body(header)
             return
+        if channel.state not in READABLE:
+            self._late_frames += 1
+            self._skip_body(header)
+            return
         if not channel.window.received(header.length):
             raise LimitExceededError(f"stream {channel.id} was sent {header.length} bytes, beyond its window")
         self._body, self._body_left, self._body_flags = channel, header.length, header.flags
@@ -363,8 +367,7 @@ class Mux:
     def _step(self, channel: Channel, got: Input) -> None:
         after = TRANSITIONS[channel.state, got]
         if after is None:
-            error = LocalProtocolError if got is Input.SEND_FIN else RemoteProtocolError
-            raise error(f"stream {channel.id}: {got.value} while {channel.state.value}")
+            raise LocalProtocolError(f"stream {channel.id}: {got.value} while {channel.state.value}")
         channel.state = after
         self._remove_if_over(channel)
 
@@ -381,12 +384,15 @@ class Mux:
         return channel
 
     def _remove_if_over(self, channel: Channel) -> None:
-        if channel.state not in OVER or not channel.flushed:
-            return
-        self._lingering.pop(channel.id, None)
-        if self._channels.pop(channel.id, None) is not None:
+        if channel.state in OVER and channel.flushed and self._holds(channel):
+            del self._channels[channel.id]
+            self._lingering.pop(channel.id, None)
             self._counts[channel.id & 1] -= 1
             channel.window.release()
+
+    def _holds(self, channel: Channel) -> bool:
+        """Whether the stream still is; a peer may use the number of one that is gone again."""
+        return self._channels.get(channel.id) is channel
 
     def _control(self, frame_type: FrameType, flags: int, stream_id: int, length: int) -> None:
         if len(self._outbox.control) >= self._limits.max_control_bytes:

@@ -2,7 +2,8 @@
 
 A stream has two directions. Reading the rows: ours may be open or done, the peer's may be open or done, and an
 application that closed the stream no longer reads (ABANDONED), so that the peer's bytes have nowhere to go. When some
-come all the same the stream is SHEDDING: what we queued still goes out, then a reset tells the peer to stop.
+come all the same the stream is SHEDDING: what we queued still goes out, then a reset tells the peer to stop. Bytes that
+a peer sends behind its own end (py-libp2p does) are thrown away, and change nothing.
 """
 
 import enum
@@ -27,15 +28,15 @@ class Input(enum.Enum):
     RECV_RST = "recv rst"
 
 
-# None: the side that caused the input broke the protocol.
+# None: our own caller's mistake.
 ROWS: dict[State, tuple[State | None, ...]] = {
     #                  SEND_FIN          CLOSE            SEND_RST     RECV_DATA         RECV_FIN          RECV_RST
     State.OPEN: (State.LOCAL_DONE, State.ABANDONED, State.RESET, State.OPEN, State.REMOTE_DONE, State.RESET),
     State.LOCAL_DONE: (None, State.ABANDONED, State.RESET, State.LOCAL_DONE, State.DONE, State.RESET),
-    State.REMOTE_DONE: (State.DONE, State.DONE, State.RESET, None, State.REMOTE_DONE, State.RESET),
+    State.REMOTE_DONE: (State.DONE, State.DONE, State.RESET, State.REMOTE_DONE, State.REMOTE_DONE, State.RESET),
     State.ABANDONED: (None, State.ABANDONED, State.RESET, State.SHEDDING, State.DONE, State.RESET),
     State.SHEDDING: (None, State.SHEDDING, State.RESET, State.SHEDDING, State.DONE, State.RESET),
-    State.DONE: (None, State.DONE, State.RESET, None, State.DONE, State.RESET),
+    State.DONE: (None, State.DONE, State.RESET, State.DONE, State.DONE, State.RESET),
     State.RESET: (None, State.RESET, State.RESET, State.RESET, State.RESET, State.RESET),
 }
 TRANSITIONS = {(state, got): to for state, row in ROWS.items() for got, to in zip(Input, row, strict=True)}

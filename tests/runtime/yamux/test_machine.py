@@ -159,6 +159,24 @@ def test_a_closed_stream_whose_peer_never_ends_is_reset_in_time() -> None:
     assert two.listener.deadline is None
 
 
+def test_a_closed_stream_whose_peer_never_takes_the_rest_is_reset_in_time() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    two.dialer.finish(ours)
+    two.carry()
+    two.listener.read(theirs, None, 0.0)
+    two.listener.send(theirs, bytes(INITIAL_WINDOW + 1))
+    two.listener.close(theirs, 5.0)
+    two.carry()
+    assert theirs.state is State.DONE
+    assert theirs.queued == 1
+    assert two.listener.deadline == 65.0
+    two.listener.handle_timeout(65.0)
+    two.carry()
+    assert ours.reset_code == ErrorCode.GARBAGE_COLLECTED
+    assert two.sizes == (0,) * 6
+
+
 def test_a_sender_stops_at_the_window_and_goes_on_with_credit() -> None:
     two = Two()
     ours, theirs = two.opened(b"")
@@ -269,6 +287,37 @@ def test_late_frames_of_a_closed_stream_are_harmless() -> None:
     assert two.listener.statistics().late_frames == 3
 
 
+def test_bytes_behind_the_end_of_a_stream_are_thrown_away() -> None:
+    two = Two()
+    ours, theirs = two.opened()
+    two.dialer.finish(ours)
+    two.carry()
+    behind = encode_header(FrameType.DATA, 0, theirs.id, 3) + b"abc" + encode_header(FrameType.DATA, FIN, theirs.id, 0)
+    assert two.listener.receive_data(behind, 0.0) == []
+    assert two.listener.statistics().late_frames == 1
+    assert two.listener.read(theirs, None, 0.0) == b"hello"
+    assert two.listener.read(theirs, None, 0.0) == b""
+    two.listener.send(theirs, b"answer")
+    two.listener.finish(theirs)
+    two.carry()
+    assert two.dialer.read(ours, None, 0.0) == b"answer"
+    assert two.sizes == (0,) * 6
+
+
+def test_a_number_used_again_is_another_stream() -> None:
+    mux = Mux(dialer=False)
+    syn, rst = (encode_header(FrameType.WINDOW_UPDATE, flag, 1, 0) for flag in (SYN, RST))
+    events = mux.receive_data(syn + rst + syn, 0.0)
+    assert [type(event) for event in events] == [ChannelOpened, ChannelReset, ChannelOpened]
+    assert isinstance(events[0], ChannelOpened)
+    mux.close(events[0].channel, 0.0)
+    assert mux.statistics().inbound_streams == 1
+    assert mux.deadline is None
+    told = mux.receive_data(encode_header(FrameType.DATA, 0, 1, 3) + b"abc", 0.0)
+    assert isinstance(events[2], ChannelOpened)
+    assert told == [ChannelReadable(events[2].channel)]
+
+
 def test_more_streams_than_the_limit_are_refused_by_name() -> None:
     two = Two(MuxLimits(max_inbound_streams=2))
     two.opened()
@@ -312,10 +361,6 @@ def _window_overflow(mux: Mux) -> bytes:
     return encode_header(FrameType.WINDOW_UPDATE, SYN, 1, 0) + encode_header(FrameType.WINDOW_UPDATE, 0, 1, 2**32 - 1)
 
 
-def _data_after_end(mux: Mux) -> bytes:
-    return encode_header(FrameType.WINDOW_UPDATE, SYN | FIN, 1, 0) + encode_header(FrameType.DATA, 0, 1, 1)
-
-
 def _own_number(mux: Mux) -> bytes:
     return encode_header(FrameType.WINDOW_UPDATE, SYN, 2, 0)
 
@@ -328,9 +373,7 @@ def _garbage(mux: Mux) -> bytes:
     return b"GET / HTTP/1.1\r\n"
 
 
-@pytest.mark.parametrize(
-    "attack", [_window_overrun, _window_overflow, _data_after_end, _own_number, _opened_twice, _garbage]
-)
+@pytest.mark.parametrize("attack", [_window_overrun, _window_overflow, _own_number, _opened_twice, _garbage])
 def test_what_ends_the_session(attack: Callable[[Mux], bytes]) -> None:
     mux = Mux(dialer=False)
     with pytest.raises(RemoteProtocolError):
