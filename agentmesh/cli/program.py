@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,22 +69,20 @@ async def _wait_for_signals(signals: AsyncIterator[int], stop: trio.Event, scope
 
 
 @contextmanager
-def errors_in_one_line() -> Iterator[None]:
+def errors_in_one_line() -> Generator[None]:
     """Turn errors of the mesh and of the operating system into click's; a bug keeps its traceback."""
+    lines: list[str] = []
     try:
         yield
-    except (MeshError, OSError) as exc:
-        raise click.ClickException(_line_of(exc)) from exc
-    except ExceptionGroup as group:
-        expected, bugs = group.split((MeshError, OSError))
-        if bugs is not None or expected is None:
-            raise
-        raise click.ClickException("; ".join(dict.fromkeys(map(_line_of, _leaves(expected))))) from group
+    except* (MeshError, OSError) as group:
+        lines = [_line_of(exc) for exc in _leaves(group)]
+    if lines:
+        raise click.ClickException("; ".join(dict.fromkeys(lines)))
 
 
-def _leaves(group: ExceptionGroup[Any]) -> Iterator[Exception]:
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
     for exc in group.exceptions:
-        if isinstance(exc, ExceptionGroup):
+        if isinstance(exc, BaseExceptionGroup):
             yield from _leaves(exc)
         else:
             yield exc

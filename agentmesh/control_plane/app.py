@@ -112,8 +112,8 @@ def make_app(store: Store, authority: Authority, config: Config, wall_clock: Cal
     open_routes = [*MemberApi(members, leases, authority, config).routes(), *HealthApi(store, metrics).routes()]
     admin_routes = Admin(store, Approvals(store, authority, wall_clock), wall_clock).routes()
     admin = Mount("/admin", routes=admin_routes, middleware=[Middleware(AdminOnly, token=config.admin_token)])
-    paths: dict[object, str] = {route.endpoint: route.path for route in open_routes}
-    paths |= {route.endpoint: admin.path + route.path for route in admin_routes}
+    paths: dict[object, str] = {route.endpoint: route.path_format for route in open_routes}
+    paths |= {route.endpoint: admin.path + route.path_format for route in admin_routes}
     metrics.expect(paths.values())
     return Starlette(
         routes=[*open_routes, admin],

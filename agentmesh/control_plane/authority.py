@@ -24,7 +24,7 @@ class Authority:
 
     def __init__(self, keys: tuple[SigningKey, ...], biscuit_ttl: float, wall_clock: Callable[[], float]) -> None:
         self._keys, self._biscuit_ttl, self._wall_clock = keys, biscuit_ttl, wall_clock
-        self.trusted = TrustedKeys(key.public for key in keys)
+        self.trusted = TrustedKeys(frozenset(key.public for key in keys))
 
     @property
     def public_key(self) -> bytes:

@@ -6,7 +6,7 @@ answers as it did before. A clock that is off is corrected once, by the Date of 
 
 import base64
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from random import Random, SystemRandom
@@ -18,10 +18,10 @@ import httpx
 import trio
 
 from agentmesh.control_plane.backoff import Backoff
-from agentmesh.control_plane.errors import EnrollmentRejectedError
+from agentmesh.control_plane.errors import EnrollmentRejectedError, UnauthorizedError
 from agentmesh.control_plane.exchange import Exchange, Outgoing, open_http
-from agentmesh.control_plane.records import RouterRecord
-from agentmesh.control_plane.routers import parse_addresses, routers_of
+from agentmesh.control_plane.routers import RouterRecord, parse_addresses, routers_of
+from agentmesh.control_plane.vouching import vouched_keys
 from agentmesh.credentials import TrustedKeys
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.identity import CHALLENGE_WINDOW, Identity, challenge_text
@@ -50,8 +50,8 @@ class Issued:
 
     credential: bytes = attrs.field(repr=False)
     expires_at: float  # wall-clock seconds
-    control_plane_key: bytes = b""  # 32 bytes, that it was signed with; empty after a refresh
-    router_addresses: tuple[Address, ...] = ()  # of the routers that were up; empty after a refresh
+    control_plane_key: bytes = b""  # 32 bytes, that it was signed with; a refresh does not say
+    router_addresses: tuple[Address, ...] = ()  # of the routers that were up; a refresh does not say
 
 
 @attrs.frozen
@@ -118,20 +118,19 @@ class ControlPlaneClient:
         while answer.status is EnrollmentStatus.PENDING:
             await trio.sleep(max(MIN_POLL_INTERVAL, poll_interval or answer.poll_interval_seconds))
             answer = await self._call(self._sign_status, BootstrapEnrollResponse)
-        if answer.status is not EnrollmentStatus.APPROVED:
+        if answer.status is EnrollmentStatus.REJECTED:
             raise EnrollmentRejectedError(f"not enrolled: {answer.error_message or 'no reason given'}")
-        return Issued(
-            credential=answer.biscuit_token,
-            expires_at=_required(answer.expire_time),
-            control_plane_key=answer.control_plane_public_key,
-            router_addresses=parse_addresses(answer.router_addresses),
-        )
+        if answer.status is not EnrollmentStatus.APPROVED:
+            raise RemoteProtocolError("the control plane's answer has no status")
+        return _issued(answer)
 
     async def refresh(self, credential: bytes) -> Issued:
         """Get a new credential for the last one issued to us. Keep the new one before it is used: it is the last now.
 
+        If another was issued since and never reached us, that one is given.
+
         Raises:
-            UnauthorizedError: it has expired, or is not the last one.
+            UnauthorizedError: it has expired, or the control plane does not know us any more.
         """
 
         def sign(unix_ms: int) -> Outgoing:
@@ -141,8 +140,24 @@ class ControlPlaneClient:
             )
             return _post("/refresh", message, Authorization=f"Bearer {base64.b64encode(credential).decode()}")
 
-        answer = await self._call(sign, TokenRefreshResponse)
+        try:
+            answer = await self._call(sign, TokenRefreshResponse)
+        except UnauthorizedError as exc:
+            return await self._issued_since(credential, exc)
         return Issued(credential=answer.biscuit_token, expires_at=_required(answer.expire_time))
+
+    async def _issued_since(self, credential: bytes, refused: UnauthorizedError) -> Issued:
+        """The credential that an earlier call of ours was answered with, if we never got or kept that answer."""
+        try:
+            answer = await self._call(self._sign_status, BootstrapEnrollResponse)
+        except UnauthorizedError:
+            raise refused from None
+        if answer.status is not EnrollmentStatus.APPROVED or answer.biscuit_token == credential:
+            raise refused
+        issued = _issued(answer)
+        if issued.expires_at <= self._exchange.now():
+            raise refused
+        return issued
 
     async def renew_lease(
         self,
@@ -221,7 +236,7 @@ async def open_client(
     rng: Random | None = None,
     backoff: Backoff | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
-) -> AsyncIterator[ControlPlaneClient]:
+) -> AsyncGenerator[ControlPlaneClient]:
     """`async with open_client("http://10.0.0.1:8080", identity) as control_plane:`
 
     Args:
@@ -240,6 +255,15 @@ async def open_client(
 
 def _post(path: str, message: betterproto2.Message, **headers: str) -> Outgoing:
     return Outgoing("POST", path, bytes(message), {"Content-Type": "application/x-protobuf", **headers})
+
+
+def _issued(answer: BootstrapEnrollResponse) -> Issued:
+    return Issued(
+        credential=answer.biscuit_token,
+        expires_at=_required(answer.expire_time),
+        control_plane_key=answer.control_plane_public_key,
+        router_addresses=parse_addresses(answer.router_addresses),
+    )
 
 
 def _required(instant: datetime | None) -> float:

@@ -5,7 +5,7 @@ SQLite for now. What is SQLite's own is in this file; the store speaks SQL that 
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -67,7 +67,7 @@ class Database:
 
 
 @asynccontextmanager
-async def open_database(dsn: str) -> AsyncIterator[Database]:
+async def open_database(dsn: str) -> AsyncGenerator[Database]:
     """Open the database and create the tables that are missing.
 
     Args:

@@ -1,6 +1,6 @@
 """One signed request and its answer: retries, the size of an answer, a clock that is off."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from random import Random
@@ -24,7 +24,7 @@ ATTEMPT_TIMEOUT = 30.0  # seconds, from connecting to the last byte
 CONNECT_TIMEOUT = 10.0  # seconds
 STALE = "stale or invalid challenge timestamp"
 
-LOOPBACK = ("all://127.0.0.1", "all://[::1]", "all://localhost")
+LOOPBACK: tuple[str, ...] = ("all://127.0.0.1", "all://[::1]", "all://localhost")
 
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -78,7 +78,7 @@ class Exchange:
         Raises:
             RequestRefusedError: the answer is no.
             ControlPlaneUnavailableError: the budget is spent.
-            RemoteProtocolError: the answer is not HTTP as it should be, or too long.
+            RemoteProtocolError: the answer is too long, or compressed and broken.
         Cancellation: safe; whether the control plane got the request is not known then.
         """
         retries = Retries(self._backoff, self._rng, trio.current_time())
@@ -113,7 +113,7 @@ class Exchange:
         except (httpx.TransportError, trio.TooSlowError) as exc:
             return exc
         except httpx.DecodingError as exc:
-            raise RemoteProtocolError("the control plane's answer cannot be decoded") from exc
+            raise RemoteProtocolError("the control plane's answer cannot be decompressed") from exc
 
     async def _send(self, outgoing: Outgoing) -> _Answer:
         request = self._http.build_request(
@@ -121,19 +121,15 @@ class Exchange:
             outgoing.path,
             content=outgoing.body or None,
             params=dict(outgoing.params) or None,
-            headers=dict(outgoing.headers),
+            headers={"Accept-Encoding": "identity", **outgoing.headers},
         )
         response = await self._http.send(request, stream=True)
         try:
-            body = bytearray()
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_ANSWER_BYTES:
-                    raise LimitExceededError(f"the control plane's answer is over {MAX_ANSWER_BYTES} bytes")
+            body = await _read_bounded(response)
         finally:
             await response.aclose()
         date, retry_after = response.headers.get("date"), response.headers.get("retry-after")
-        return _Answer(response.status_code, bytes(body), _instant(date), _seconds(retry_after))
+        return _Answer(response.status_code, body, _instant(date), _seconds(retry_after))
 
     def _next_ms(self) -> int:
         # No two requests of ours bear the same instant: the control plane takes the same one again for a resend.
@@ -141,8 +137,20 @@ class Exchange:
         return self._last_ms
 
 
+async def _read_bounded(response: httpx.Response) -> bytes:
+    body = bytearray()
+    with trio.CancelScope() as scope:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                scope.cancel()  # and not an exception: the iterators below are to be unwound from the innermost out
+    if len(body) > MAX_ANSWER_BYTES:
+        raise LimitExceededError(f"the control plane's answer is over {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
 @asynccontextmanager
-async def open_http(url: str, transport: httpx.AsyncBaseTransport | None = None) -> AsyncIterator[httpx.AsyncClient]:
+async def open_http(url: str, transport: httpx.AsyncBaseTransport | None = None) -> AsyncGenerator[httpx.AsyncClient]:
     """An HTTP client for one base URL. Proxies are as the environment says, but never for this machine itself.
 
     Raises:

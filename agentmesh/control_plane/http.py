@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -27,10 +28,11 @@ async def read_body(request: Request) -> bytes:
     """The whole body. Raises RefusedError: 413 above MAX_BODY_BYTES, 408 when it takes too long."""
     body = bytearray()
     with trio.move_on_after(BODY_TIMEOUT) as scope:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {MAX_BODY_BYTES} bytes")
+        async with aclosing(request.stream()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {MAX_BODY_BYTES} bytes")
     if scope.cancelled_caught:
         raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, f"the body took over {BODY_TIMEOUT:.0f} seconds")
     return bytes(body)

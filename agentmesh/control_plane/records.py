@@ -91,17 +91,6 @@ class Lease:
 
 
 @attrs.frozen
-class RouterRecord:
-    """A router that is up, as the control plane lists it."""
-
-    peer: PeerId
-    addresses: tuple[Address, ...]  # at least one; each ends in /p2p/<peer>
-    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])  # attested by the control plane
-    connections: int = 0  # sessions that it holds
-    connection_limit: int = 0  # the most that it takes; 0 when it did not say
-
-
-@attrs.frozen
 class Census:
     """How many of what the database holds, at one moment."""
 

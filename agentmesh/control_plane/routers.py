@@ -1,11 +1,23 @@
 """Routers as the control plane lists them, made usable."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from agentmesh.control_plane.records import RouterRecord
+import attrs
+
 from agentmesh.errors import AddressError
 from agentmesh.types import Address, PeerId
 from agentmesh.wire.messages.mesh.v1 import RouterInfo
+
+
+@attrs.frozen
+class RouterRecord:
+    """A router that is up, as the control plane lists it."""
+
+    peer: PeerId
+    addresses: tuple[Address, ...]  # at least one; each ends in /p2p/<peer>
+    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])  # attested by the control plane
+    connections: int = 0  # sessions that it holds
+    connection_limit: int = 0  # the most that it takes; 0 when it did not say
 
 
 def routers_of(listed: Iterable[RouterInfo]) -> tuple[RouterRecord, ...]:

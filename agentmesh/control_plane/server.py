@@ -1,7 +1,7 @@
 """A whole control plane: the database, its keys, the app, the socket."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -50,7 +50,7 @@ class ControlPlane(Plane):
 
 
 @asynccontextmanager
-async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time) -> AsyncIterator[Plane]:
+async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time) -> AsyncGenerator[Plane]:
     """Open the database and make the app. Raises as `open_store` does.
 
     Args:
@@ -64,7 +64,7 @@ async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time
 @asynccontextmanager
 async def open_control_plane(
     config: Config, wall_clock: Callable[[], float] = time.time
-) -> AsyncIterator[ControlPlane]:
+) -> AsyncGenerator[ControlPlane]:
     """`async with open_control_plane(config) as control_plane:` serves for as long as the block lasts.
 
     Raises:

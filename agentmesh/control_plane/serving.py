@@ -6,7 +6,7 @@ unforeseen way ends it. So we accept ourselves and give Hypercorn each connectio
 
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
@@ -104,7 +104,7 @@ class TimedStream(trio.abc.Stream):
         return watched
 
     @contextmanager
-    def _noticing_the_end(self) -> Iterator[None]:
+    def _noticing_the_end(self) -> Generator[None]:
         try:
             yield
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -182,7 +182,7 @@ class HttpServer:
 
 
 @asynccontextmanager
-async def serve_http(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
+async def serve_http(app: ASGIApp, host: str, port: int) -> AsyncGenerator[str]:
     """Serve `app` for as long as the block lasts; then requests under way get GRACE seconds.
 
     Args:
@@ -209,6 +209,6 @@ async def serve_http(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
 
 
 def _url_of(listener: trio.SocketListener) -> str:
-    host, port = listener.socket.getsockname()[:2]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    name: tuple[str, int] = listener.socket.getsockname()[:2]
+    host, port = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name[0], name[0]), name[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

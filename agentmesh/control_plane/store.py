@@ -5,7 +5,7 @@ RacedError says to look again. So decisions are made outside the database, from 
 process or of another on the same database, never both act on the same state.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -137,7 +137,7 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(dsn: str) -> AsyncIterator[Store]:
+async def open_store(dsn: str) -> AsyncGenerator[Store]:
     """Open the store in the database that `dsn` names; see `open_database` for what it raises."""
     async with open_database(dsn) as database:
         yield Store(database)
