@@ -216,7 +216,7 @@ class TestRefused:
 
     @given(st.integers(0, len(GOLDEN) - 1), st.integers(1, 255))
     def test_one_byte_changed(self, at: int, change: int) -> None:
-        """It is refused, or the byte spelt what was signed in another way: the number of the next key's algorithm can."""
+        """It is refused, or says the same: the algorithm of the next key can be spelt in more than one way."""
         data = bytearray(GOLDEN)
         data[at] ^= change
         try:
