@@ -58,6 +58,7 @@ async def open_host(
         listen: where it listens, from the start of the block.
         config: the bounds and time limits.
         admissions: who is admitted; what fills it (auth) and what asks it (relay) can be given the same book.
+        security: how its links are secured.
     Raises:
         AddressError: no transport listens on one of `listen`.
         OSError: an address is taken.
@@ -65,7 +66,7 @@ async def open_host(
         ExceptionGroup: a protocol's background work failed.
     """
     book = AdmissionBook(time.time) if admissions is None else admissions  # an empty book is false
-    host = Host(identity, transports, protocols, config or HostConfig(), book)
+    host = Host(security(identity), identity, transports, protocols, config or HostConfig(), book)
     async with open_background() as nursery, AsyncExitStack() as listeners:
         host.start(nursery)
         for address in listen:
@@ -89,6 +90,7 @@ class Host:
 
     def __init__(
         self,
+        security: TlsContext,
         identity: Identity,
         transports: Sequence[Transport],
         protocols: Sequence[Protocol],
@@ -101,7 +103,7 @@ class Host:
         self.admissions = admissions
         self.connections = ConnectionManager(config.connections)
         self._transports = tuple(transports)
-        self._tls = TlsContext(identity)
+        self._security = security
         self._acceptor = StreamAcceptor(self.registry, self.admissions, config.session.negotiation_timeout)
         self._dials: dict[PeerId, Dial] = {}
         self._listening: list[tuple[Address, ...]] = []
@@ -207,7 +209,7 @@ class Host:
     async def _establish(self, dial: Dial, address: Address, stream: ByteStream) -> None:
         try:
             with trio.fail_after(self.config.handshake_timeout):
-                upgraded = await upgrade_outbound(stream, self._tls, dial.peer)
+                upgraded = await upgrade_outbound(stream, self._security, dial.peer)
         except HANDSHAKE_ERRORS as exc:
             dial.failed(address, exc)
             return
@@ -258,7 +260,7 @@ class Host:
     async def _upgrade_inbound(self, stream: ByteStream, source: Address | None) -> Upgraded | None:
         try:
             with trio.fail_after(self.config.handshake_timeout):
-                return await upgrade_inbound(stream, self._tls)
+                return await upgrade_inbound(stream, self._security)
         except HANDSHAKE_ERRORS as exc:
             self._handshake_failures += 1
             logger.info("handshake failed", extra={"source": source, "reason": repr(exc)})
