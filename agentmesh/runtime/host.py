@@ -48,6 +48,7 @@ async def open_host(
     listen: Sequence[Address] = (),
     config: HostConfig | None = None,
     admissions: AdmissionBook | None = None,
+    security: Callable[[Identity], TlsContext] = TlsContext,
 ) -> AsyncGenerator["Host"]:
     """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds.
 

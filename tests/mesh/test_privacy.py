@@ -1,4 +1,4 @@
-"""What the router handles is ciphertext: every byte that its own TLS takes in and gives out is recorded and searched."""
+"""What the router handles is ciphertext: every byte that its TLS takes in and gives out is recorded and searched."""
 
 from collections.abc import Iterator
 
