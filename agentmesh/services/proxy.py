@@ -14,6 +14,7 @@ from agentmesh.services.headers import FORWARDED, end_to_end, relocated
 from agentmesh.services.seam import Incoming, SeamStream, exchange
 
 CONNECT_TIMEOUT = 10.0  # seconds until a backend has accepted a connection, its TLS handshake included
+SEND_TIMEOUT = 300.0  # seconds a backend may take nothing of a request that is ready for it
 
 # `Expect` was answered by the mesh, which asks for a body as the backend takes it.
 _NOT_PASSED_ON = FORWARDED | {b"host", b"expect"}
@@ -21,6 +22,7 @@ _NOT_PASSED_ON = FORWARDED | {b"host", b"expect"}
 _BROKEN = (
     httpcore2.ReadError,
     httpcore2.WriteError,
+    httpcore2.WriteTimeout,
     httpcore2.LocalProtocolError,
     httpcore2.RemoteProtocolError,
 )
@@ -33,10 +35,15 @@ class ReverseProxy:
     keep their order and repeats, but for hop-by-hop ones and Host, which is the URL's. A backend that cannot be
     reached, or dies before it answers, is 502; one that dies in its answer cuts the caller's stream. A caller that
     leaves cuts the connection to the backend at once.
+
+    Args:
+        url: of the backend; http or https, without a query.
+        tls: how to trust an https backend; by default as the system trusts servers.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         self._url = httpcore2.URL(url)
+        self._tls = tls
         self._origin = self._url.scheme + b"://" + _authority(self._url)
         self._base = self._url.target.partition(b"?")[0].rstrip(b"/")
 
@@ -77,7 +84,8 @@ class ReverseProxy:
             if self._url.scheme == b"http":
                 plain = await trio.open_tcp_stream(host, port)
                 return SeamStream(plain, plain.socket.close)
-            secured = await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=_tls())
+            tls = self._tls or _system_tls()
+            secured = await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=tls)
             socket = secured.transport_stream.socket
             with ExitStack() as undo:
                 undo.callback(socket.close)
@@ -99,6 +107,7 @@ class ReverseProxy:
             url,
             headers=[*headers, (b"Connection", b"close")],
             content=pieces if has_body else None,
+            extensions={"timeout": {"write": SEND_TIMEOUT}},
         )
 
     async def _relay(self, incoming: Incoming, scope: Scope, send: Send) -> Exception | None:
@@ -149,5 +158,5 @@ def _service(scope: Scope) -> str:
 
 
 @functools.cache
-def _tls() -> ssl.SSLContext:
+def _system_tls() -> ssl.SSLContext:
     return ssl.create_default_context()

@@ -26,8 +26,8 @@ class SeamStream(httpcore2.AsyncNetworkStream):
 
     Args:
         stream: the bytes; owned from now on.
-        abort: cuts `stream` at once, without waiting; does nothing to a closed one. An exchange that is closed before it
-            is over is cut, so that the other side learns that its caller left.
+        abort: cuts `stream` at once, without waiting; does nothing to a closed one. An exchange that is closed before
+            it is over is cut, so that the other side learns that its caller left.
 
     `read` lets a RejectedError through as it is: the peer refused the stream, so no answer is on its way.
     """

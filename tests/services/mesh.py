@@ -10,6 +10,7 @@ from agentmesh.abc import Direction, Session, Stream
 from agentmesh.errors import DialError, StreamResetError
 from agentmesh.protocols.http import HTTP_ID, ASGIApp, HttpLimits, protocol
 from agentmesh.protocols.http.wire import DEFAULT_LIMITS
+from agentmesh.runtime.nursery import open_background
 from agentmesh.services import Calls
 from agentmesh.types import PeerId
 
@@ -176,6 +177,5 @@ class Mesh:
 
 @asynccontextmanager
 async def open_mesh(app: ASGIApp, limits: HttpLimits = DEFAULT_LIMITS, window: int = WINDOW) -> AsyncIterator[Mesh]:
-    async with trio.open_nursery() as nursery:
+    async with open_background() as nursery:
         yield Mesh(app, nursery, limits, window)
-        nursery.cancel_scope.cancel()
