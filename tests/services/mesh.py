@@ -1,6 +1,6 @@
 """A mesh of one caller and one provider in memory: bounded pipes that behave as the runtime's streams do."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -176,6 +176,6 @@ class Mesh:
 
 
 @asynccontextmanager
-async def open_mesh(app: ASGIApp, limits: HttpLimits = DEFAULT_LIMITS, window: int = WINDOW) -> AsyncIterator[Mesh]:
+async def open_mesh(app: ASGIApp, limits: HttpLimits = DEFAULT_LIMITS, window: int = WINDOW) -> AsyncGenerator[Mesh]:
     async with open_background() as nursery:
         yield Mesh(app, nursery, limits, window)

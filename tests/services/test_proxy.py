@@ -3,7 +3,7 @@
 import datetime
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Backend:
 
 
 @asynccontextmanager
-async def open_backend(answer: bytes | Handler = OK) -> AsyncIterator[Backend]:
+async def open_backend(answer: bytes | Handler = OK) -> AsyncGenerator[Backend]:
     """Answers each connection with `answer` once the head of a request is there, or hands it to `answer`."""
     backend = Backend(0, bytearray(), trio.Event())
 
@@ -59,7 +59,7 @@ async def open_backend(answer: bytes | Handler = OK) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def open_service(url: str) -> AsyncIterator[Mesh]:
+async def open_service(url: str) -> AsyncGenerator[Mesh]:
     """A mesh in which BOB serves `url` as http://x."""
     table = ServiceTable()
     table.register("http", "x", url)
@@ -68,7 +68,7 @@ async def open_service(url: str) -> AsyncIterator[Mesh]:
 
 
 @asynccontextmanager
-async def open_pair(answer: bytes | Handler = OK, path: str = "") -> AsyncIterator[tuple[httpx2.AsyncClient, Backend]]:
+async def open_pair(answer: bytes | Handler = OK, path: str = "") -> AsyncGenerator[tuple[httpx2.AsyncClient, Backend]]:
     async with (
         open_backend(answer) as backend,
         open_service(f"http://127.0.0.1:{backend.port}{path}") as mesh,

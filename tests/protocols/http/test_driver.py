@@ -1,7 +1,7 @@
 """One exchange over a stream, with applications that behave and applications that do not."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,15 +10,25 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.abc import Admission
 from agentmesh.errors import LocalProtocolError, StreamResetError
-from agentmesh.protocols.http import HTTP_ID, ASGIApp, CallerLeftError, HttpLimits, Receive, Scope, Send, protocol
+from agentmesh.protocols.http import (
+    HTTP_ID,
+    ASGIApp,
+    CallerLeftError,
+    HttpLimits,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    protocol,
+)
 from agentmesh.protocols.http.wire import DEFAULT_LIMITS
 from agentmesh.testing.cancellation import cancel_at_every_await
 from tests.services.mesh import MemoryStream, Mesh, open_mesh
 
 GET = b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n"
 POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
-START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
-BODY = {"type": "http.response.body", "body": b"hi"}
+START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+BODY: Message = {"type": "http.response.body", "body": b"hi"}
 
 
 async def hi(scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +63,7 @@ async def ask(mesh: Mesh, request: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def asked(app: ASGIApp, request: bytes, limits: HttpLimits = DEFAULT_LIMITS) -> AsyncIterator[MemoryStream]:
+async def asked(app: ASGIApp, request: bytes, limits: HttpLimits = DEFAULT_LIMITS) -> AsyncGenerator[MemoryStream]:
     """A stream with a request on it, served by `app`."""
     async with open_mesh(app, limits) as mesh:
         stream = mesh.open_stream()
@@ -212,7 +222,7 @@ async def test_an_application_without_an_answer_is_answered_500(caplog: pytest.L
 
 
 @pytest.mark.parametrize("messages", [[START], [START, {**BODY, "more_body": True}], [START, {**BODY, "body": b"h"}]])
-async def test_half_an_answer_never_looks_whole(messages: list[dict[str, object]]) -> None:
+async def test_half_an_answer_never_looks_whole(messages: list[Message]) -> None:
     async def half(scope: Scope, receive: Receive, send: Send) -> None:
         for message in messages:
             await send(message)
@@ -223,7 +233,7 @@ async def test_half_an_answer_never_looks_whole(messages: list[dict[str, object]
 
 
 async def test_messages_out_of_order_are_the_applications_fault() -> None:
-    wrong: list[dict[str, object]] = [BODY, {"type": "websocket.accept"}, {**START, "headers": [(b"a\n", b"")]}]
+    wrong: list[Message] = [BODY, {"type": "websocket.accept"}, {**START, "headers": [(b"a\n", b"")]}]
 
     async def confused(scope: Scope, receive: Receive, send: Send) -> None:
         for message in wrong:
