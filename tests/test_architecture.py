@@ -12,15 +12,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_FILE_LINES = 300
+MAX_TEST_FILE_LINES = 400  # a table of cases reads well however long it is
 MAX_FUNCTION_LINES = 60
 
 # What may be longer, and why. Short, or the limits are wrong.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "agentmesh/runtime/yamux/machine.py": "one mux: cut in two, the halves would share all their state",
+}
 LONG_FUNCTIONS: dict[str, str] = {}
 
 # The seams: where whatever a foreign library or a user's callback raises becomes an error of ours, or is reported.
 BROAD_EXCEPT: dict[str, str] = {
     "agentmesh/runtime/accept.py": "whatever a protocol's serve raises costs its stream only",
+    "agentmesh/services/lifespan.py": "an application that raises at start is served without a lifespan, as ASGI says",
     "agentmesh/types.py": "the multiformats decoders raise whatever their alphabet tables raise",
     "protocols/http/driver.py": "an ASGI application is a stranger's code",
 }
@@ -174,8 +178,10 @@ def test_no_probing_and_no_orphan_tasks() -> None:
 
 
 def test_files_are_short() -> None:
-    long = {named(path): len(path.read_text().splitlines()) for path in EVERYTHING}
-    assert {name: lines for name, lines in long.items() if lines > MAX_FILE_LINES and name not in LONG_FILES} == {}
+    lengths = {path: len(path.read_text().splitlines()) for path in EVERYTHING}
+    limits = {path: MAX_FILE_LINES if path in LIBRARY else MAX_TEST_FILE_LINES for path in EVERYTHING}
+    long = {named(path): lines for path, lines in lengths.items() if lines > limits[path]}
+    assert {name: lines for name, lines in long.items() if name not in LONG_FILES} == {}
 
 
 def test_functions_are_short() -> None:
