@@ -52,6 +52,10 @@ class MemoryHub:
         """Free the listener's number."""
         del self._listeners[listener.number]
 
+    def listener(self, number: int) -> "MemoryListener | None":
+        """Who listens on `number`."""
+        return self._listeners.get(number)
+
     def connect(self, number: int) -> PipeStream:
         """A new connection to whoever listens on `number`.
 
@@ -75,22 +79,27 @@ class MemoryListener(Listener):
     def __init__(self, hub: MemoryHub, number: int) -> None:
         self.number = number
         self._hub = hub
-        self._offers, self._arrivals = trio.open_memory_channel[PipeStream](MAX_BACKLOG)
+        self._offers, self._arrivals = trio.open_memory_channel[tuple[PipeStream, Address | None]](MAX_BACKLOG)
 
     @property
     def addresses(self) -> Sequence[Address]:
         return (Address.parse(f"/memory/{self.number}"),)
 
-    def offer(self, stream: PipeStream) -> None:
+    def offer(self, stream: PipeStream, source: Address | None = None) -> None:
+        """Have one end of a connection accepted, now or when `serve` is called.
+
+        Raises:
+            DialError: too many connections wait already.
+        """
         try:
-            self._offers.send_nowait(stream)
+            self._offers.send_nowait((stream, source))
         except trio.WouldBlock:
             raise DialError(f"/memory/{self.number} has {MAX_BACKLOG} connections waiting") from None
 
     async def serve(self, handler: StreamHandler) -> None:
         async with trio.open_nursery() as nursery:
-            async for stream in self._arrivals:
-                nursery.start_soon(run_handler, handler, stream, None)
+            async for stream, source in self._arrivals:
+                nursery.start_soon(run_handler, handler, stream, source)
 
     def close(self) -> None:
         """Free the number; connections that nobody accepted end."""
@@ -98,7 +107,8 @@ class MemoryListener(Listener):
         self._offers.close()
         with suppress(trio.EndOfChannel):
             while True:
-                self._arrivals.receive_nowait().close()
+                stream, _ = self._arrivals.receive_nowait()
+                stream.close()
         self._arrivals.close()
 
 

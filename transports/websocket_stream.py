@@ -1,9 +1,9 @@
 """A WebSocket as a plain stream of bytes, over trio-websocket.
 
-trio-websocket keeps a task per connection that reads, answers pings and queues messages. Three things that it leaves
-open are closed here: a peer that hangs up during the opening handshake (it would be waited for in vain), an error in
-its task (it would take down whoever owns the nursery), and a send cancelled in the middle of a frame (the next one would
-be read as its rest).
+trio-websocket keeps a task per connection that reads, answers pings and queues messages. It leaves three things open
+that are closed here: a peer that hangs up during the opening handshake (it would be waited for in vain), an error in
+its task (it would take down whoever owns the nursery), and a send cancelled in the middle of a frame (the next one
+would be read as its rest).
 """
 
 import math

@@ -15,14 +15,19 @@ Nothing here needs pytest.
 from agentmesh.testing.cancellation import Footprint, cancel_at_every_await, footprint, leaves_nothing, wait_footprint
 from agentmesh.testing.clock import deterministic_schedule, run
 from agentmesh.testing.conformance import TRANSPORT_CHECKS, check_transport, run_check
+from agentmesh.testing.links import Conditions
+from agentmesh.testing.network import MemoryNetwork, TraceEntry
 from agentmesh.testing.streams import HangingHalfCloseableStream, HangingStream, hang_at
 from agentmesh.testing.transport_setup import TransportSetup
 
 __all__ = [
     "TRANSPORT_CHECKS",
+    "Conditions",
     "Footprint",
     "HangingHalfCloseableStream",
     "HangingStream",
+    "MemoryNetwork",
+    "TraceEntry",
     "TransportSetup",
     "cancel_at_every_await",
     "check_transport",

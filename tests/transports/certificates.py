@@ -42,9 +42,7 @@ class Authority:
         certificate = (
             self._builder(subject, key.public_key())
             .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         path = folder / f"{names[0]}.pem"
