@@ -2,7 +2,6 @@ import math
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 import trio
@@ -12,29 +11,12 @@ from agentmesh.abc import ByteStream, Transport
 from agentmesh.errors import AddressError, DialError
 from agentmesh.runtime.nursery import open_background
 from agentmesh.testing import Conditions, MemoryNetwork, TraceEntry, check_transport, run
-from agentmesh.testing.network import DIAL_TIMEOUT
-from agentmesh.testing.transport_setup import echo, pattern, read_exactly, receive_pattern, send_pattern
+from agentmesh.testing.transport_setup import echo, read_exactly, receive_pattern, send_pattern
 from agentmesh.transports.memory import MAX_BACKLOG
 from agentmesh.types import Address
+from tests.testing.connected import ANY, MB, connected
 
-ANY = Address.parse("/memory/0")
-MB = 1_000_000
 DSL = Conditions(latency=0.02, jitter=0.005, bandwidth=2 * MB)
-
-
-@asynccontextmanager
-async def connected(network: MemoryNetwork) -> AsyncGenerator[tuple[ByteStream, ByteStream]]:
-    """A connection dialled by host "a" to host "b"; the dialled end first."""
-    accepted, arrivals = trio.open_memory_channel[ByteStream](0)
-
-    async def hold(stream: ByteStream, source: Address | None) -> None:
-        await accepted.send(stream)
-        await trio.sleep_forever()
-
-    async with network.transport("b").listen(ANY) as listener, open_background() as nursery:
-        nursery.start_soon(listener.serve, hold)
-        async with network.transport("a").dial(listener.addresses[0]) as dialed:
-            yield dialed, await arrivals.receive()
 
 
 @pytest.mark.parametrize("conditions", [Conditions(), DSL], ids=["perfect", "dsl"])
@@ -130,108 +112,6 @@ async def test_nobody_reads_and_the_writer_waits(autojump_clock: trio.testing.Mo
         await read_exactly(there, MB)
 
 
-async def test_a_reset_at_an_offset_delivers_what_came_before(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=0.1, reset_at=100_000))
-    async with connected(network) as (here, there):
-        with pytest.raises(trio.BrokenResourceError):
-            await here.send_all(pattern(0, 150_000))
-        with pytest.raises(trio.BrokenResourceError):
-            await here.receive_some()
-        await there.send_all(b"does not know yet")
-        assert await read_exactly(there, 100_000) == pattern(0, 100_000)
-        with pytest.raises(trio.BrokenResourceError):
-            await there.receive_some()
-        with pytest.raises(trio.BrokenResourceError):
-            await there.send_all(b"x")
-
-
-async def test_resets_by_probability_are_the_seeds(autojump_clock: trio.testing.MockClock) -> None:
-    async def survived(seed: int) -> int:
-        network = MemoryNetwork(seed=seed, conditions=Conditions(reset_probability=0.1))
-        async with connected(network) as (here, _):
-            with pytest.raises(trio.BrokenResourceError):
-                while True:
-                    await here.send_all(b"x")
-        return sum(entry.size for entry in network.trace)
-
-    lengths = [await survived(seed) for seed in range(20)]
-    assert lengths == [await survived(seed) for seed in range(20)]
-    assert 3 < sum(lengths) / 20 < 30
-    assert len(set(lengths)) > 5
-
-
-async def test_a_blocked_link_delivers_when_it_is_healed(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=1.0))
-    async with connected(network) as (here, there):
-        await here.send_all(b"arrived ")
-        await trio.sleep(1.5)
-        await here.send_all(b"lost on the way, ")
-        await trio.sleep(0.5)
-        network.block("a", "b")
-        await here.send_all(b"held back")
-        assert await there.receive_some() == b"arrived "
-        with trio.move_on_after(3600) as scope:
-            await there.receive_some()
-        assert scope.cancelled_caught
-        healed = trio.current_time()
-        network.heal("a", "b")
-        assert await there.receive_some() == b"lost on the way, held back"
-        assert trio.current_time() == pytest.approx(healed + 1.0)
-
-
-async def test_the_end_crosses_a_healed_link_too(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=1.0))
-    async with connected(network) as (here, there):
-        network.block("a")
-        await here.aclose()
-        await trio.sleep(60)
-        await there.send_all(b"nobody is there")
-        network.heal("a")
-        assert await there.receive_some() == b""
-        with pytest.raises(trio.BrokenResourceError):
-            await there.send_all(b"x")
-        assert trio.current_time() == pytest.approx(2.0 + 60 + 1.0)
-
-
-async def test_a_dial_into_a_blocked_link_waits_for_healing(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=1.0))
-    network.block("a", "b")
-
-    async def heal() -> None:
-        await trio.sleep(10)
-        network.heal("a", "b")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(heal)
-        async with connected(network):
-            assert trio.current_time() == pytest.approx(12.0)
-
-
-async def test_a_dial_that_loses_its_answer_asks_again(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=1.0))
-
-    async def flap() -> None:
-        await trio.sleep(1.5)  # the answer is under way
-        network.block("a", "b")
-        await trio.sleep(8)
-        network.heal("a", "b")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(flap)
-        async with connected(network):
-            assert trio.current_time() == pytest.approx(10.5)
-
-
-async def test_a_dial_without_an_answer_fails_in_the_end(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork()
-    async with network.transport("b").listen(ANY) as listener:
-        network.block("a", "b")
-        with pytest.raises(DialError, match="no answer"):
-            async with network.transport("a").dial(listener.addresses[0]):
-                pass
-    assert trio.current_time() == pytest.approx(DIAL_TIMEOUT)
-
-
 async def test_a_refusal_takes_a_round_trip(autojump_clock: trio.testing.MockClock) -> None:
     network = MemoryNetwork(conditions=Conditions(latency=1.0))
     async with network.transport("b").listen(ANY) as listener:
@@ -268,96 +148,6 @@ async def test_the_backlog_is_bounded(autojump_clock: trio.testing.MockClock) ->
         with pytest.raises(DialError, match="waiting"):
             async with network.transport("a").dial(listener.addresses[0]):
                 pass
-
-
-async def test_a_frozen_host_is_silent(autojump_clock: trio.testing.MockClock) -> None:
-    """Neither end nor reset: its peer's bytes are taken as far as the window goes, and nothing comes back."""
-    network = MemoryNetwork(conditions=Conditions(latency=0.01))
-    async with connected(network) as (here, there):
-        network.freeze("b")
-        await here.send_all(b"into the void")
-        for operation in (
-            here.receive_some,
-            there.receive_some,
-            partial(there.send_all, b"x"),
-            partial(here.send_all, bytes(20 * MB)),
-        ):
-            with trio.move_on_after(3600) as scope:
-                await operation()
-            assert scope.cancelled_caught
-        await there.aclose()
-        with trio.move_on_after(3600) as scope:
-            await here.receive_some()
-        assert scope.cancelled_caught
-        network.thaw("b")
-        assert await here.receive_some() == b""
-        with pytest.raises(trio.BrokenResourceError):
-            await here.send_all(b"x")
-
-
-async def test_a_thawed_host_goes_on(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=0.01))
-    async with connected(network) as (here, there), trio.open_nursery() as nursery:
-        network.freeze("b")
-        network.freeze("b")
-        await here.send_all(b"one ")
-        nursery.start_soon(there.send_all, b"from below")
-        await trio.sleep(100)
-        network.thaw("b")
-        assert await there.receive_some() == b"one "
-        assert await here.receive_some() == b"from below"
-
-
-async def test_a_frozen_host_accepts_without_serving(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork()
-    async with network.transport("b").listen(ANY) as listener, open_background() as nursery:
-        nursery.start_soon(listener.serve, echo)
-        network.freeze("b")
-        async with network.transport("a").dial(listener.addresses[0]) as stream:
-            await stream.send_all(b"anyone?")
-            with trio.move_on_after(60) as scope:
-                await stream.receive_some()
-            assert scope.cancelled_caught
-            network.thaw("b")
-            assert await stream.receive_some() == b"anyone?"
-
-
-async def test_a_frozen_host_dials_when_it_thaws(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork()
-    network.freeze("a")
-
-    async def thaw() -> None:
-        await trio.sleep(5)
-        network.thaw("a")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(thaw)
-        async with connected(network):
-            assert trio.current_time() == pytest.approx(5)
-
-
-async def test_a_reset_between_hosts_breaks_both_ends(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork(conditions=Conditions(latency=0.01))
-    async with connected(network) as (here, there):
-        await here.send_all(b"never read")
-        network.reset("b", "a")
-        for end in (here, there):
-            with pytest.raises(trio.BrokenResourceError):
-                await end.receive_some()
-            with pytest.raises(trio.BrokenResourceError):
-                await end.send_all(b"x")
-
-
-async def test_others_are_untouched(autojump_clock: trio.testing.MockClock) -> None:
-    network = MemoryNetwork()
-    async with network.transport("c").listen(ANY) as listener, open_background() as nursery:
-        nursery.start_soon(listener.serve, echo)
-        async with network.transport("d").dial(listener.addresses[0]) as stream:
-            network.block("a", "c")
-            network.freeze("b")
-            network.reset("a", "c")
-            await stream.send_all(b"well")
-            assert await stream.receive_some() == b"well"
 
 
 async def test_connections_show_where_they_come_from(autojump_clock: trio.testing.MockClock) -> None:
