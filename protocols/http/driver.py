@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import trio
 
@@ -98,8 +98,8 @@ class AsgiExchange:
         self._limits = limits
         self._arrived = trio.lowlevel.ParkingLot()  # `receive` waits here for the caller
         self._room = trio.lowlevel.ParkingLot()  # the reader waits here for the application
-        self._sending = trio.Lock()
-        self._begun = trio.Event()
+        self._unsent = trio.Event()  # the writer waits for it
+        self._sent = trio.lowlevel.ParkingLot()  # whoever needs the machine's bytes sent waits here for the writer
 
     async def run(self, app: ASGIApp, request: RequestReceived) -> None:
         """Call `app` and see its answer out."""
@@ -107,7 +107,7 @@ class AsgiExchange:
         async with trio.open_nursery() as nursery:
             working = trio.CancelScope()
             nursery.start_soon(self._read, working)
-            nursery.start_soon(self._send_head)
+            nursery.start_soon(self._write)
             with working:
                 await self._call(app, request, about)
             with trio.move_on_after(WRITE_TIMEOUT):
@@ -154,7 +154,7 @@ class AsgiExchange:
         match message["type"]:
             case "http.response.start":
                 self._machine.send_response(message["status"], message.get("headers", ()))
-                self._begun.set()
+                self._unsent.set()  # it leaves with the first piece of the body, or by itself if that takes its time
             case "http.response.body":
                 await self._send_body(bytes(message.get("body", b"")), message.get("more_body", False))
             case "http.response.trailers":
@@ -170,7 +170,6 @@ class AsgiExchange:
         self._check_caller()
         if self._machine.state is State.ANSWERED:
             self._arrived.unpark_all()
-            await self._end_answer()
 
     def _check_caller(self) -> None:
         if self._machine.state in GONE:
@@ -200,23 +199,24 @@ class AsgiExchange:
         self._machine.receive_data(data, trio.current_time())
         return bool(data)
 
-    async def _send_head(self) -> None:
-        """The head leaves with the first piece of the body, or by itself if that takes its time."""
-        await self._begun.wait()
-        await self._flush()
-
     async def _flush(self) -> None:
-        async with self._sending:
-            if data := self._machine.data_to_send():
-                try:
-                    await self._stream.send_all(data)
-                except trio.BrokenResourceError as exc:
-                    self._machine.caller_left(str(exc))
-                    self._arrived.unpark_all()
+        """Until all that the machine has to send is sent, or the caller is gone."""
+        self._unsent.set()
+        await self._sent.park()
 
-    async def _end_answer(self) -> None:
-        async with self._sending:
+    async def _write(self) -> NoReturn:
+        """Send for the application's tasks. They only wait: a scope of their own that cancels them, as when `receive`
+        says that the exchange is over, cuts no answer short.
+        """
+        while True:
+            await self._unsent.wait()
+            self._unsent = trio.Event()
             try:
-                await self._stream.send_eof()
+                while data := self._machine.data_to_send():
+                    await self._stream.send_all(data)
+                if self._machine.state is State.ANSWERED:
+                    await self._stream.send_eof()
             except trio.BrokenResourceError as exc:
                 self._machine.caller_left(str(exc))
+                self._arrived.unpark_all()
+            self._sent.unpark_all()

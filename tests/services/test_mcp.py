@@ -8,7 +8,7 @@ import pytest
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve  # pyright: ignore[reportUnknownVariableType]
-from mcp import ClientSession
+from mcp import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import TextContent
@@ -93,4 +93,18 @@ async def test_tools_are_called_over_the_mesh(open_target: OpenTarget) -> None:
             assert heard == [(1, 3, "at 1"), (2, 3, "at 2"), (3, 3, "at 3")]
             # who calls is the peer that the session proved, wherever the tool runs
             assert (await session.call_tool("who", {})).structured_content == {"result": str(ALICE)}
+        await mesh.check_idle()
+
+
+async def test_the_sdks_newer_client_discovers_and_calls() -> None:
+    """Its first request is server/discover, whose answer the SDK's server gives and then cancels itself."""
+    table = ServiceTable()
+    async with open_mesh(Dispatcher(table, lambda credential, peer, type, name: None)) as mesh, in_process() as target:
+        table.register("mcp", "tools", target)
+        url = f"http://{BOB}.peer.mesh/mcp/tools/mcp"
+        async with (
+            MeshClient2(mesh.calls, timeout=30) as http,
+            Client(streamable_http_client(url, http_client=http)) as mcp,
+        ):
+            assert (await mcp.call_tool("add", {"a": 2, "b": 3})).structured_content == {"result": 5}
         await mesh.check_idle()

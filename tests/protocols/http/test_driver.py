@@ -268,6 +268,30 @@ async def test_work_may_go_on_behind_the_answer(autojump_clock: MockClock) -> No
 # ── callers that leave ──
 
 
+@pytest.mark.parametrize("late", range(6))
+async def test_an_application_that_stops_once_the_exchange_is_over_cuts_nothing_short(late: int) -> None:
+    """As the MCP SDK's does: it waits for http.disconnect beside its work, and cancels the work when that comes."""
+
+    async def watchful(scope: Scope, receive: Receive, send: Send) -> None:
+        async def watch(working: trio.CancelScope) -> None:
+            for _ in range(late):  # it comes to its receive while the answer is being sent, at each of the awaits there
+                await trio.lowlevel.checkpoint()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            working.cancel()
+
+        assert not (await receive())["more_body"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, nursery.cancel_scope)
+            await send(START)
+            await send(BODY)
+            nursery.cancel_scope.cancel()
+
+    async with open_mesh(watchful) as mesh:
+        for _ in range(10):  # Trio runs the two tasks in either order
+            assert (await ask(mesh, GET)).endswith(b"\r\n\r\nhi")
+
+
 async def test_an_application_is_told_that_its_caller_left() -> None:
     heard: list[str] = []
 
