@@ -45,7 +45,7 @@ FULLY_COVERED = (
 WELL_COVERED = 90.0  # percent; what is below is listed
 
 # pyright's wheel brings its own copy; without this it asks a registry whether there is a newer one.
-ENVIRONMENT = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
 
 
 @dataclass(frozen=True)
