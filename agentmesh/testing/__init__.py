@@ -17,6 +17,7 @@ from agentmesh.testing.clock import deterministic_schedule, run
 from agentmesh.testing.conformance import TRANSPORT_CHECKS, check_transport, run_check
 from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork, TraceEntry
+from agentmesh.testing.pair import Pair, PairEnd, Untimed
 from agentmesh.testing.streams import HangingHalfCloseableStream, HangingStream, hang_at
 from agentmesh.testing.transport_setup import TransportSetup
 
@@ -27,8 +28,11 @@ __all__ = [
     "HangingHalfCloseableStream",
     "HangingStream",
     "MemoryNetwork",
+    "Pair",
+    "PairEnd",
     "TraceEntry",
     "TransportSetup",
+    "Untimed",
     "cancel_at_every_await",
     "check_transport",
     "deterministic_schedule",
