@@ -67,7 +67,7 @@ async def connect_tcp(endpoint: Endpoint, address: Address) -> trio.SocketStream
     """
     try:
         stream = await trio.open_tcp_stream(endpoint.host, endpoint.port, local_address=SOURCES[endpoint.kind])
-    except (OSError, UnicodeError) as exc:  # UnicodeError: a name that no DNS can hold
+    except OSError as exc:
         raise DialError(f"cannot connect to {address}: {exc}") from exc
     _tune(stream)
     return stream
