@@ -193,7 +193,7 @@ class MuxSession(Session):
 
     def adopt(self, stream: MuxStream) -> Channel:
         """Give an outbound stream its place on the wire."""
-        channel = self.mux.open(trio.current_time())
+        channel = self.mux.open()
         self._streams[channel.id] = stream
         return channel
 
@@ -203,7 +203,7 @@ class MuxSession(Session):
             del self._streams[channel.id]
 
     def read(self, channel: Channel, max_bytes: int | None) -> bytes:
-        data = self.mux.read(channel, max_bytes, trio.current_time())
+        data = self.mux.read(channel, max_bytes)
         if self.mux.wants_to_send and self.is_open:
             self.wake_writer()
         return data
@@ -232,9 +232,8 @@ class MuxSession(Session):
             self.abort("the peer closed the link")
 
     def _take(self, data: bytes | memoryview) -> None:
-        now = trio.current_time()
-        self._keepalive.heard(now)
-        for event in self.mux.receive_data(data, now):
+        self._keepalive.heard(trio.current_time())
+        for event in self.mux.receive_data(data):
             self._act(event)
         if self.mux.wants_to_send:
             self.wake_writer()
@@ -251,7 +250,6 @@ class MuxSession(Session):
                 self._begin(channel)
             case PongReceived(value):
                 self._keepalive.pong(value, trio.current_time())
-                self.mux.rtt = self._keepalive.rtt
                 self._ponged.set()
             case GoAwayReceived():
                 if self._state is State.OPEN:

@@ -77,6 +77,20 @@ class Channel:
             size -= len(chunk)
         return taken
 
+    def take_received(self, max_bytes: int | None) -> bytes:
+        """Take received bytes, at most `max_bytes`, as one piece."""
+        if not self.inbox:
+            return b""
+        if max_bytes is None and len(self.inbox) > 1:
+            data = b"".join(self.inbox)
+            self.inbox.clear()
+            return data
+        data = self.inbox.popleft()
+        if max_bytes is not None and len(data) > max_bytes:
+            self.inbox.appendleft(data[max_bytes:])
+            data = data[:max_bytes]
+        return data
+
     def drop(self) -> None:
         """Forget everything queued: the stream was reset."""
         self.outbox.clear()

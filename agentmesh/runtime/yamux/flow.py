@@ -2,8 +2,6 @@
 
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 
-GROWTH_ROUND_TRIPS = 4  # a whole window consumed within this many round trips is what limits the stream: double it
-
 
 class WindowBudget:
     """How much all windows of a session may grow beyond their initial size, in bytes."""
@@ -21,17 +19,22 @@ class ReceiveWindow:
     """What the peer may still send on one stream.
 
     Invariant: `credit + buffered <= size`, so a stream never holds more than its window.
+
+    It grows to the path: a whole window in which the peer ran out of credit while the application had read everything was
+    the window's fault, and doubles it. A slow reader never empties its buffer, a slow sender never runs out of credit;
+    neither makes it grow.
     """
 
-    __slots__ = ("_budget", "_epoch_at", "_epoch_bytes", "_max_size", "buffered", "credit", "size")
+    __slots__ = ("_budget", "_consumed", "_drained", "_exhausted", "_max_size", "buffered", "credit", "size")
 
-    def __init__(self, max_size: int, budget: WindowBudget, now: float) -> None:
+    def __init__(self, max_size: int, budget: WindowBudget) -> None:
         self.size = self.credit = INITIAL_WINDOW
         self.buffered = 0
         self._max_size = max_size
         self._budget = budget
-        self._epoch_at = now
-        self._epoch_bytes = 0  # consumed since
+        self._consumed = 0  # of the window that is being judged
+        self._exhausted = False
+        self._drained = False
 
     def received(self, size: int) -> bool:
         """Count bytes from the peer. False when it sent more than it had credit for."""
@@ -39,28 +42,32 @@ class ReceiveWindow:
             return False
         self.credit -= size
         self.buffered += size
+        if not self.credit:
+            self._exhausted = True
         return True
 
-    def consumed(self, size: int, now: float, rtt: float | None) -> int:
+    def consumed(self, size: int) -> int:
         """Count bytes taken by the application. Returns the credit to send to the peer now, or 0.
 
         Credit goes out when half the window is due, so that a stream costs one update per half window.
         """
         self.buffered -= size
-        self._epoch_bytes += size
-        if self._epoch_bytes >= self.size:
-            self._end_epoch(now, rtt)
+        self._consumed += size
+        if not self.buffered:
+            self._drained = True
+        if self._consumed >= self.size:
+            self._judge()
         due = self.size - self.credit - self.buffered
         if due < self.size // 2:
             return 0
         self.credit += due
         return due
 
-    def _end_epoch(self, now: float, rtt: float | None) -> None:
-        """A whole window has been consumed: grow when that was as fast as the path allows."""
-        if rtt is not None and now - self._epoch_at < GROWTH_ROUND_TRIPS * rtt:
+    def _judge(self) -> None:
+        """A whole window has been consumed: grow if it was what limited the stream."""
+        if self._exhausted and self._drained:
             self.size += self._budget.take(min(self.size, self._max_size - self.size))
-        self._epoch_at, self._epoch_bytes = now, 0
+        self._consumed, self._exhausted, self._drained = 0, False, False
 
     def release(self) -> None:
         """The stream is over: its growth goes back to the session's budget."""

@@ -71,7 +71,6 @@ class Mux:
     """
 
     def __init__(self, *, dialer: bool, limits: MuxLimits | None = None) -> None:
-        self.rtt: float | None = None  # seconds, measured by the driver; windows grow by it
         self._limits = limits or MuxLimits()
         self._next_id = 1 if dialer else 2
         self._channels: dict[int, Channel] = {}
@@ -130,14 +129,14 @@ class Mux:
 
     # ── commands ──
 
-    def open(self, now: float) -> Channel:
+    def open(self) -> Channel:
         """Open a stream. Its SYN leaves with its first bytes, or alone when there are none.
 
         Raises:
             RejectedError, LocalProtocolError: as `check_room`.
         """
         self.check_room()
-        channel = self._add(self._next_id, SYN, now)
+        channel = self._add(self._next_id, SYN)
         self._next_id += 2
         self._outbox.schedule(channel)
         return channel
@@ -181,17 +180,12 @@ class Mux:
         channel.inbox.clear()
         self._step(channel, Input.SEND_RST)
 
-    def read(self, channel: Channel, max_bytes: int | None, now: float) -> bytes:
-        """Take received bytes; the credit for them goes back to the peer. b"" when there are none now."""
-        if not channel.inbox:
-            return b""
-        data = channel.inbox.popleft()
-        if max_bytes is not None and len(data) > max_bytes:
-            channel.inbox.appendleft(data[max_bytes:])
-            data = data[:max_bytes]
+    def read(self, channel: Channel, max_bytes: int | None = None) -> bytes:
+        """Take received bytes, all there are by default; the credit for them goes back to the peer. b"" for none now."""
+        data = channel.take_received(max_bytes)
         if channel.state not in READABLE:
             channel.window.buffered -= len(data)
-        elif credit := channel.window.consumed(len(data), now, self.rtt):
+        elif credit := channel.window.consumed(len(data)):
             self._outbox.control += encode_header(FrameType.WINDOW_UPDATE, 0, channel.id, credit)
         return data
 
@@ -218,7 +212,7 @@ class Mux:
 
     # ── what the world did ──
 
-    def receive_data(self, data: bytes | memoryview, now: float) -> list[Event]:
+    def receive_data(self, data: bytes | memoryview) -> list[Event]:
         """Feed bytes from the link.
 
         Raises:
@@ -228,7 +222,7 @@ class Mux:
         if self._failure is not None:
             raise LocalProtocolError("this mux has failed") from self._failure
         try:
-            self._parse(data, now)
+            self._parse(data)
         except RemoteProtocolError as exc:
             self._failure = exc
             self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, GoAwayCode.PROTOCOL_ERROR)
@@ -245,7 +239,7 @@ class Mux:
 
     # ── parsing ──
 
-    def _parse(self, data: bytes | memoryview, now: float) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         position, end = 0, len(data)
         while position < end:
             if self._body_left:
@@ -264,16 +258,16 @@ class Mux:
             else:
                 header = decode_header(data, position)
                 position += HEADER_BYTES
-            self._take_header(header, now)
+            self._take_header(header)
 
-    def _take_header(self, header: Header, now: float) -> None:
+    def _take_header(self, header: Header) -> None:
         match header.type:
             case FrameType.PING:
                 self._take_ping(header)
             case FrameType.GO_AWAY:
                 self._events.append(GoAwayReceived(header.length))
             case _:
-                self._take_stream_header(header, now)
+                self._take_stream_header(header)
 
     def _take_ping(self, header: Header) -> None:
         if header.flags & SYN:
@@ -281,8 +275,8 @@ class Mux:
         else:
             self._events.append(PongReceived(header.length))
 
-    def _take_stream_header(self, header: Header, now: float) -> None:
-        channel = self._accept(header, now) if header.flags & SYN else self._channels.get(header.stream_id)
+    def _take_stream_header(self, header: Header) -> None:
+        channel = self._accept(header) if header.flags & SYN else self._channels.get(header.stream_id)
         if channel is None:
             self._late_frames += not header.flags & SYN  # of a stream already gone: legal, and nobody wants it
             self._skip_body(header)
@@ -301,14 +295,14 @@ class Mux:
         if header.type == FrameType.DATA:
             self._body, self._body_left, self._body_flags = None, header.length, 0
 
-    def _accept(self, header: Header, now: float) -> Channel | None:
+    def _accept(self, header: Header) -> Channel | None:
         if header.stream_id & 1 == self._next_id & 1 or header.stream_id in self._channels:
             raise RemoteProtocolError(f"stream {header.stream_id} cannot be opened by the peer now")
         if self._counts[header.stream_id & 1] >= self._limits.max_inbound_streams:
             self._refused += 1
             self._control(FrameType.WINDOW_UPDATE, RST, header.stream_id, ErrorCode.RESOURCE_LIMIT_EXCEEDED)
             return None
-        channel = self._add(header.stream_id, 0, now)
+        channel = self._add(header.stream_id, 0)
         self._control(FrameType.WINDOW_UPDATE, ACK, channel.id, 0)
         self._events.append(ChannelOpened(channel))
         return channel
@@ -377,8 +371,8 @@ class Mux:
         if channel.flushed:
             self.reset(channel)
 
-    def _add(self, stream_id: int, flags: int, now: float) -> Channel:
-        window = ReceiveWindow(self._limits.max_window_bytes, self._budget, now)
+    def _add(self, stream_id: int, flags: int) -> Channel:
+        window = ReceiveWindow(self._limits.max_window_bytes, self._budget)
         channel = self._channels[stream_id] = Channel(stream_id, window, flags)
         self._counts[stream_id & 1] += 1
         return channel

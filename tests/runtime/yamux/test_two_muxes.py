@@ -34,7 +34,7 @@ class TwoMuxes(RuleBasedStateMachine):
 
     @rule(target=channels, side=st.integers(0, 1))
     def open(self, side: int) -> int:
-        channel = self.muxes[side].open(self.now)
+        channel = self.muxes[side].open()
         self.ends[side, channel.id] = channel
         self.flows[0, channel.id], self.flows[1, channel.id] = Flow(), Flow()
         return channel.id
@@ -56,14 +56,14 @@ class TwoMuxes(RuleBasedStateMachine):
     def deliver(self, side: int, size: int) -> None:
         piece = bytes(self.wires[side][:size])
         del self.wires[side][:size]
-        for event in self.muxes[side].receive_data(piece, self.now):
+        for event in self.muxes[side].receive_data(piece):
             if isinstance(event, ChannelOpened):
                 self.ends[side, event.channel.id] = event.channel
 
     @rule(stream=channels, side=st.integers(0, 1), max_bytes=st.none() | st.integers(1, 100_000))
     def read(self, stream: int, side: int, max_bytes: int | None) -> None:
         if (channel := self.ends.get((side, stream))) is not None:
-            self.flows[1 - side, stream].received += self.muxes[side].read(channel, max_bytes, self.now)
+            self.flows[1 - side, stream].received += self.muxes[side].read(channel, max_bytes)
 
     @rule(stream=channels, side=st.integers(0, 1))
     def finish(self, stream: int, side: int) -> None:
@@ -89,7 +89,6 @@ class TwoMuxes(RuleBasedStateMachine):
         self.now += dt
         for mux in self.muxes:
             mux.handle_timeout(self.now)
-            mux.rtt = 0.5
 
     @rule()
     def settle(self) -> None:
