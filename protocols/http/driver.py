@@ -67,7 +67,7 @@ async def serve_http(stream: Stream, app: ASGIApp, limits: HttpLimits = DEFAULT_
                 pass
         await _finish(stream, machine, limits)
     except (trio.BrokenResourceError, trio.TooSlowError):
-        return  # the caller is gone, or takes no answer
+        stream.reset()  # the caller is gone, or takes no answer
 
 
 async def _finish(stream: Stream, machine: ServerExchange, limits: HttpLimits) -> None:
@@ -100,9 +100,14 @@ class AsgiExchange:
         self._room = trio.lowlevel.ParkingLot()  # the reader waits here for the application
         self._unsent = trio.Event()  # the writer waits for it
         self._sent = trio.lowlevel.ParkingLot()  # whoever needs the machine's bytes sent waits here for the writer
+        self._over = trio.Event()  # the answer has left, or there is nobody to take it
 
     async def run(self, app: ASGIApp, request: RequestReceived) -> None:
-        """Call `app` and see its answer out."""
+        """Call `app` and see its answer out.
+
+        Raises:
+            TooSlowError: what `app` left unsent when it returned was not taken within WRITE_TIMEOUT seconds.
+        """
         about = {"peer": self._stream.peer, "method": request.method, "path": request.path.decode("ascii")}
         async with trio.open_nursery() as nursery:
             working = trio.CancelScope()
@@ -110,9 +115,11 @@ class AsgiExchange:
             nursery.start_soon(self._write)
             with working:
                 await self._call(app, request, about)
-            with trio.move_on_after(WRITE_TIMEOUT):
+            with trio.move_on_after(WRITE_TIMEOUT) as timeout:
                 await self._flush()
             nursery.cancel_scope.cancel()
+        if timeout.cancelled_caught:
+            raise trio.TooSlowError(f"{self._stream.peer} does not take its answer")
 
     async def _call(self, app: ASGIApp, request: RequestReceived, about: Mapping[str, Any]) -> None:
         try:
@@ -138,7 +145,7 @@ class AsgiExchange:
                 case BodyReceived(data, more):
                     self._room.unpark_all()
                     return {"type": "http.request", "body": data, "more_body": more}
-                case None if self._machine.state in (State.OPEN, State.ANSWERING):
+                case None if self._machine.state not in GONE and not self._over.is_set():
                     await self._arrived.park()
                 case _:
                     return {"type": "http.disconnect"}
@@ -168,8 +175,6 @@ class AsgiExchange:
             self._machine.send_end()
         await self._flush()
         self._check_caller()
-        if self._machine.state is State.ANSWERED:
-            self._arrived.unpark_all()
 
     def _check_caller(self) -> None:
         if self._machine.state in GONE:
@@ -216,7 +221,9 @@ class AsgiExchange:
                     await self._stream.send_all(data)
                 if self._machine.state is State.ANSWERED:
                     await self._stream.send_eof()
+                    self._over.set()
             except trio.BrokenResourceError as exc:
                 self._machine.caller_left(str(exc))
-                self._arrived.unpark_all()
+                self._over.set()
+            self._arrived.unpark_all()
             self._sent.unpark_all()

@@ -404,6 +404,21 @@ async def test_cancelling_a_call_at_every_await_leaves_nothing(
         assert await cancel_at_every_await(once, check=mesh.check_idle) > 10
 
 
+async def test_a_call_cancelled_just_as_its_stream_opens_leaves_nothing(library: Library) -> None:
+    async with open_mesh(Echo()) as mesh:
+
+        async def open_peer(peer: PeerId) -> Stream:
+            stream = await mesh.open_peer(peer)
+            scope.cancel()
+            return stream
+
+        async with library.client(Calls(open_peer, lambda: CREDENTIAL)) as client:
+            with trio.CancelScope() as scope:
+                await client.get(ORIGIN)
+            assert scope.cancelled_caught
+            await mesh.check_idle()
+
+
 def test_the_libraries_are_two() -> None:
     modules: list[ModuleType] = [library.module for library in LIBRARIES]
     assert modules == [httpx, httpx2]

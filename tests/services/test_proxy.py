@@ -288,7 +288,8 @@ async def test_a_caller_that_leaves_ends_the_servers_work_at_once(said: bytes) -
         await stream.send_all(b"GET /http/x HTTP/1.1\r\nHost: h\r\nX-Mesh-Biscuit: AAAA\r\n\r\n")
         await asked.wait()
         stream.reset()
-        await backend.ended.wait()
+        with trio.fail_after(5):
+            await backend.ended.wait()
         await mesh.check_idle()
 
 
@@ -312,7 +313,8 @@ async def test_a_caller_that_leaves_in_its_request_is_not_half_heard() -> None:
         with pytest.raises(StreamResetError):
             await stream.receive_some()
         await stream.aclose()
-        await backend.ended.wait()
+        with trio.fail_after(5):
+            await backend.ended.wait()
         assert not backend.received.endswith(b"0\r\n\r\n")
         await mesh.check_idle()
 

@@ -265,6 +265,63 @@ async def test_work_may_go_on_behind_the_answer(autojump_clock: MockClock) -> No
     assert done == ["http.disconnect", "slept"]
 
 
+async def test_the_exchange_is_not_over_before_the_answer_has_left() -> None:
+    """Whoever stops its work at http.disconnect may do so in the middle of a long last piece, and cuts nothing."""
+    heard: list[str] = []
+
+    async def watchful(scope: Scope, receive: Receive, send: Send) -> None:
+        async def watch() -> None:
+            await receive()
+            heard.append((await receive())["type"])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100000")]})
+            await send({"type": "http.response.body", "body": bytes(100_000)})
+
+    async with open_mesh(watchful) as mesh:
+        stream = mesh.open_stream()
+        await stream.send_all(GET)
+        await wait_all_tasks_blocked()
+        assert heard == []  # most of it waits for the caller
+        assert (await read_all(stream)).endswith(b"\r\n\r\n" + bytes(100_000))
+        await wait_all_tasks_blocked()
+        assert heard == ["http.disconnect"]
+
+
+async def test_an_application_is_told_when_nobody_takes_the_end_of_its_answer() -> None:
+    heard: list[str] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100000")]})
+        await send({"type": "http.response.body", "body": bytes(100_000)})
+        heard.append((await receive())["type"])
+
+    async with open_mesh(answer) as mesh:
+        stream = mesh.open_stream()
+        await stream.send_all(GET)
+        await wait_all_tasks_blocked()
+        stream.reset()
+        await mesh.check_idle()
+    assert heard == ["http.disconnect"]
+
+
+async def test_an_answer_that_its_application_gave_up_is_cut_if_nobody_takes_it(autojump_clock: MockClock) -> None:
+    async def impatient(scope: Scope, receive: Receive, send: Send) -> None:
+        with trio.move_on_after(1):
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100000")]})
+            await send({"type": "http.response.body", "body": bytes(100_000)})
+
+    async with open_mesh(impatient) as mesh:
+        stream = mesh.open_stream()
+        await stream.send_all(GET)
+        await trio.sleep(60)
+        assert mesh.serving == 0
+        with pytest.raises(StreamResetError):
+            await read_all(stream)
+
+
 # ── callers that leave ──
 
 
