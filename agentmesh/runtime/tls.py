@@ -16,6 +16,9 @@ TLS_PROTOCOL = "/tls/1.0.0"
 YAMUX_PROTOCOL = "/yamux/1.0.0"
 ALPN_PREFERENCE = (YAMUX_PROTOCOL.encode(), b"libp2p")  # the muxer agreed in the handshake, or multistream after it
 READ_BYTES = 256 * 1024
+RECORD_BYTES = 16 * 1024  # of plaintext in one TLS record; a read gives no more at once
+RECORD_OVERHEAD = 22  # header, content type and tag around it
+FLIGHT_BYTES = 16 * 1024  # room for a handshake flight, an alert, a key update
 
 
 class Side(enum.Enum):
@@ -76,6 +79,7 @@ class TlsMachine:
         self._connection = connection
         self._side = side
         self._view = plaintext
+        self._expected = 0  # ciphertext of what was written since the last `data_to_send`
         if side is Side.DIALER:
             connection.set_connect_state()
         else:
@@ -126,7 +130,7 @@ class TlsMachine:
         filled = 0
         while filled < READ_BYTES:
             try:
-                filled += self._connection.recv_into(self._view[filled:])
+                filled += self._connection.recv_into(self._view[filled : filled + RECORD_BYTES])
             except SSL.WantReadError:
                 break
             except SSL.ZeroReturnError:
@@ -141,6 +145,7 @@ class TlsMachine:
         """Encrypt; the ciphertext is then in `data_to_send`."""
         try:
             self._connection.sendall(plaintext)
+            self._expected += len(plaintext) + (len(plaintext) // RECORD_BYTES + 1) * RECORD_OVERHEAD
         except SSL.Error as exc:
             raise _translated(exc, "write") from exc
 
@@ -153,10 +158,15 @@ class TlsMachine:
 
     def data_to_send(self) -> bytes:
         """Ciphertext for the peer; b"" when there is none."""
-        try:
-            return self._connection.bio_read(2**31 - 1)
-        except SSL.WantReadError:
-            return b""
+        # pyOpenSSL allocates as much as it is asked for, so it is asked for what there is.
+        size, self._expected = self._expected + FLIGHT_BYTES, 0
+        parts: list[bytes] = []
+        while not parts or len(parts[-1]) == size:
+            try:
+                parts.append(self._connection.bio_read(size))
+            except SSL.WantReadError:
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _translated(exc: SSL.Error, during: str) -> RemoteProtocolError:
