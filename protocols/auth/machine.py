@@ -189,10 +189,10 @@ class Opener:
             answer = None if frame is None else decode_answer(frame)
         except RemoteProtocolError as exc:
             self._step(OpenerInput.GARBAGE, exc)
-            return
-        if answer is not None:
-            self._step(OpenerInput.ANSWER)
-            self._event = CredentialShown(answer.token) if answer.success else Declined(answer.error)
+        else:
+            if answer is not None:
+                self._step(OpenerInput.ANSWER)
+                self._event = CredentialShown(answer.token) if answer.success else Declined(answer.error)
 
     def _step(self, got: OpenerInput, cause: RemoteProtocolError | None = None) -> None:
         was, after = self.state, OPENER_TRANSITIONS[self.state, got]

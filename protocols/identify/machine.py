@@ -78,10 +78,10 @@ class Identification:
             info = None if frame is None else decode_info(frame)
         except RemoteProtocolError as exc:
             self._step(Input.GARBAGE, exc)
-            return
-        if info is not None:
-            self._step(Input.MESSAGE if info.peer == self._peer else Input.STRANGER)
-            self._event = PeerIdentified(info)
+        else:
+            if info is not None:
+                self._step(Input.MESSAGE if info.peer == self._peer else Input.STRANGER)
+                self._event = PeerIdentified(info)
 
     def _step(self, got: Input, cause: RemoteProtocolError | None = None) -> None:
         was, after = self.state, TRANSITIONS[self.state, got]

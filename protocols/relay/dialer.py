@@ -103,10 +103,10 @@ class Dialer(abc.ABC):
             event = None if frame is None else self._event_of(self._decode(frame))
         except RemoteProtocolError as exc:
             self._step(Input.GARBAGE, exc)
-            return
-        if event is not None:
-            self._step(Input.REFUSED if isinstance(event, Refused) else Input.OK)
-            self._event = event
+        else:
+            if event is not None:
+                self._step(Input.REFUSED if isinstance(event, Refused) else Input.OK)
+                self._event = event
 
     def _event_of(self, message: ReserveMessage | ConnectMessage | StatusMessage) -> DialerEvent:
         if not isinstance(message, StatusMessage):

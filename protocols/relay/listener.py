@@ -118,7 +118,7 @@ class Listener(abc.ABC):
                 self._ask(Input.RESERVE, ReservationRequested())
             case ConnectMessage(peer, limits):
                 self._ask(Input.CONNECT, CircuitRequested(peer, limits))
-            case StatusMessage():
+            case _:
                 self._break(Input.STATUS, Status.UNEXPECTED_MESSAGE)
 
     def _ask(self, got: Input, event: ListenerEvent) -> None:
