@@ -2,52 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
 
 import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmesh.errors import LocalProtocolError
-from agentmesh.protocols.http.events import BodyReceived, CallerLeft, Event, RequestReceived, RequestRefused
-from agentmesh.protocols.http.machine import GONE, TRANSITIONS, Input, ServerExchange, State
-from agentmesh.protocols.http.wire import DEFAULT_LIMITS, HttpLimits
-
-GET = b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n"
-POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
-CHUNKED = b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
-OK = [(b"content-length", b"2")]
-
-
-def exchange(*received: bytes, limits: HttpLimits = DEFAULT_LIMITS) -> ServerExchange:
-    machine = ServerExchange(0.0, limits)
-    for data in received:
-        machine.receive_data(data, 0.0)
-    return machine
-
-
-def events(machine: ServerExchange) -> list[Event]:
-    return list(iter(machine.next_event, None))
-
-
-def answer(data: bytes, method: str = "GET") -> tuple[int, dict[bytes, bytes], bytes]:
-    """Status, headers and body of an answer, as a strict client reads it. Raises when it is cut short."""
-    client = h11.Connection(h11.CLIENT)
-    client.send(h11.Request(method=method, target="/", headers=[("Host", "h")]))
-    client.send(h11.EndOfMessage())
-    client.receive_data(data)
-    client.receive_data(b"")
-    status, headers, body = 0, dict[bytes, bytes](), b""
-    while not isinstance(event := client.next_event(), h11.EndOfMessage):
-        match event:
-            case h11.Response():
-                status, headers = event.status_code, dict(event.headers)
-            case h11.Data():
-                body += event.data
-            case _:
-                pass
-    return status, headers, body
+from agentmesh.protocols.http.events import BodyReceived, CallerLeft, RequestReceived, RequestRefused
+from agentmesh.protocols.http.machine import TRANSITIONS, Input, State
+from agentmesh.protocols.http.wire import HttpLimits
+from tests.protocols.http.machines import CHUNKED, GET, OK, POST, answer, answering, cut, events, exchange
 
 
 def test_every_cell_is_decided() -> None:
@@ -83,11 +47,6 @@ def test_a_request_is_what_was_sent_however_it_is_cut(data: st.DataObject) -> No
     assert [piece.more for piece in body if isinstance(piece, BodyReceived)][-1] is False
     assert machine.request_ended
     assert machine.unread == 0
-
-
-def cut(wire: bytes, places: Iterable[int]) -> list[bytes]:
-    edges = [0, *sorted(places), len(wire)]
-    return [wire[start:end] for start, end in itertools.pairwise(edges) if start < end]
 
 
 def test_pieces_that_came_meanwhile_are_one() -> None:
@@ -205,170 +164,6 @@ def test_a_caller_that_leaves_in_the_body_takes_it_along(sent: bytes) -> None:
     machine = exchange(sent, b"")
     assert [type(event) for event in events(machine)] == [CallerLeft]
     assert (machine.state, machine.unread) == (State.CUT, 0)
-
-
-# ── answers ──
-
-
-def answering(sent: bytes = GET) -> ServerExchange:
-    machine = exchange(sent)
-    events(machine)
-    return machine
-
-
-def test_an_answer() -> None:
-    machine = answering()
-    machine.send_response(200, [*OK, (b"connection", b"keep-alive"), (b"Set-Cookie", b"a"), (b"set-cookie", b"b")])
-    machine.send_body(b"h")
-    machine.send_body(b"i")
-    machine.send_end()
-    out = machine.data_to_send()
-    assert answer(out)[::2] == (200, b"hi")
-    assert out.startswith(b"HTTP/1.1 200 \r\n")
-    assert b"Set-Cookie: a\r\nset-cookie: b\r\n" in out
-    assert b"keep-alive" not in out
-    assert machine.state is State.ANSWERED
-    assert machine.data_to_send() == b""
-
-
-def test_an_answer_of_unknown_length_is_chunked() -> None:
-    machine = answering()
-    machine.send_response(200, [])
-    machine.send_body(b"")
-    machine.send_body(b"abc")
-    cut_short = machine.data_to_send()
-    machine.send_end()
-    assert answer(cut_short + machine.data_to_send())[2] == b"abc"
-    with pytest.raises(h11.RemoteProtocolError):
-        answer(cut_short)
-
-
-def test_an_old_caller_gets_its_answer_to_the_end_of_the_stream() -> None:
-    machine = answering(b"GET / HTTP/1.0\r\n\r\n")
-    machine.send_response(200, [])
-    machine.send_body(b"abc")
-    machine.send_end()
-    assert answer(machine.data_to_send())[2] == b"abc"
-
-
-@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
-def test_an_answer_that_has_no_body_loses_it(method: str, status: int) -> None:
-    machine = answering(f"{method} / HTTP/1.1\r\nHost: h\r\n\r\n".encode())
-    machine.send_response(status, [(b"content-length", b"3")])
-    machine.send_body(b"abc")
-    machine.send_end()
-    assert answer(machine.data_to_send(), method)[::2] == (status, b"")
-
-
-def test_continue_is_said_once_and_only_to_who_waits() -> None:
-    machine = exchange(POST.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
-    assert machine.awaits_continue
-    machine.send_continue()
-    assert machine.data_to_send().startswith(b"HTTP/1.1 100 ")
-    machine.send_continue()
-    assert machine.data_to_send() == b""
-    assert not machine.awaits_continue
-
-
-COMMANDS: dict[Input, Callable[[ServerExchange], None]] = {
-    Input.ANSWER: lambda machine: machine.send_response(200, OK),
-    Input.PIECE: lambda machine: machine.send_body(b"x"),
-    Input.END: lambda machine: machine.send_end(),
-}
-
-
-def in_state(state: State) -> ServerExchange:
-    machine = exchange()
-    if state is State.AWAITING:
-        return machine
-    machine.receive_data(POST + b"12", 0.0)
-    if state is State.CUT:
-        machine.caller_left("so")
-    elif state is State.REFUSED:
-        machine.receive_data(b"345", 0.0)
-    elif state is not State.OPEN:
-        machine.send_response(200, OK)
-        if state is State.ANSWERED:
-            machine.send_body(b"hi")
-            machine.send_end()
-    return machine
-
-
-@pytest.mark.parametrize(("state", "command"), list(itertools.product(State, COMMANDS)))
-def test_every_command_in_every_state(state: State, command: Input) -> None:
-    machine = in_state(state)
-    assert machine.state is state
-    after = TRANSITIONS[state, command]
-    if after is None:
-        with pytest.raises(LocalProtocolError):
-            COMMANDS[command](machine)
-        assert machine.state is state
-    elif command is Input.END:
-        machine.send_body(b"xx")
-        machine.send_end()
-        assert machine.state is after
-    else:
-        COMMANDS[command](machine)
-        assert machine.state is after
-        assert state not in GONE or command is not Input.PIECE or not machine.data_to_send().endswith(b"x")
-
-
-@pytest.mark.parametrize(
-    ("state", "after"),
-    [
-        (State.AWAITING, State.REFUSED),
-        (State.OPEN, State.REFUSED),
-        (State.ANSWERING, State.CUT),
-        (State.ANSWERED, State.ANSWERED),
-        (State.REFUSED, State.REFUSED),
-        (State.CUT, State.CUT),
-    ],
-)
-def test_garbage_in_every_state(state: State, after: State) -> None:
-    machine = in_state(state)
-    machine.receive_data(b"more than was promised\0\r\n\r\n", 0.0)
-    assert machine.state is after
-
-
-@pytest.mark.parametrize("state", list(State))
-def test_leaving_in_every_state_is_said_once(state: State) -> None:
-    machine = in_state(state)
-    events(machine)
-    machine.caller_left("one")
-    machine.caller_left("two")
-    assert machine.state is TRANSITIONS[state, Input.LEFT]
-    assert events(machine) == ([CallerLeft("one")] if state not in GONE | {State.ANSWERED} else [])
-
-
-def test_what_http_cannot_carry_is_our_applications_fault() -> None:
-    machine = answering()
-    with pytest.raises(LocalProtocolError):
-        machine.send_response(200, [(b"a", b"b\r\nc: d")])
-    assert machine.state is State.OPEN
-    machine.send_response(500, [(b"content-length", b"0")])
-    machine.send_end()
-    assert answer(machine.data_to_send())[0] == 500
-
-
-def test_an_answer_of_another_length_than_it_said_is_our_applications_fault() -> None:
-    machine = answering()
-    machine.send_response(200, OK)
-    with pytest.raises(LocalProtocolError):
-        machine.send_body(b"abc")
-    machine = answering()
-    machine.send_response(200, OK)
-    with pytest.raises(LocalProtocolError):
-        machine.send_end()
-    assert machine.state is State.ANSWERING  # nobody may take it for a whole answer
-
-
-def test_the_rest_of_a_request_behind_its_answer_is_dropped() -> None:
-    machine = in_state(State.ANSWERED)
-    events(machine)
-    before = machine.request_ended
-    machine.receive_data(b"34", 0.0)
-    assert (before, machine.request_ended) == (False, True)
-    assert events(machine) == []
 
 
 # ── anything at all ──
