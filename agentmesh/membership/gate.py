@@ -1,10 +1,11 @@
-"""What a membership lets in: the auth protocol's policy over a host's admission book."""
+"""Whom a member lets in, and who may call what: the decisions that rest on a verified credential."""
 
 from agentmesh.abc import Admission
 from agentmesh.credentials import ROLE_ROUTER, Credential
 from agentmesh.membership.membership import Membership
 from agentmesh.protocols.auth import AuthPolicy
 from agentmesh.runtime.admission import AdmissionBook
+from agentmesh.services import Authorize
 from agentmesh.types import PeerId
 
 
@@ -20,3 +21,12 @@ def auth_policy(membership: Membership, admissions: AdmissionBook) -> AuthPolicy
         admissions.admit(peer, level_of(credential), credential.expires_at)
 
     return AuthPolicy(verify=membership.verify, own=membership.token, admit=admit)
+
+
+def service_policy(membership: Membership) -> Authorize:
+    """Let every member call every service, and nobody else."""
+
+    def authorize(token: bytes, peer: PeerId, type: str, name: str) -> None:
+        membership.verify(token, peer)
+
+    return authorize

@@ -1,70 +1,60 @@
-"""Enrolling with the control plane, keeping the credential fresh, and judging the credentials of others by its keys."""
+"""A peer's standing in the mesh: a credential that is renewed in time, and the keys that others' are judged by."""
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NoReturn
 
-import attrs
 import trio
 
-from agentmesh.control_plane.client import ControlPlaneClient, Issued, open_client
-from agentmesh.control_plane.errors import ControlPlaneUnavailableError, UnauthorizedError
-from agentmesh.credentials import Credential, TrustedKeys, verify
-from agentmesh.errors import CredentialError, RemoteProtocolError
+from agentmesh.control_plane.backoff import Backoff
+from agentmesh.control_plane.client import open_client
+from agentmesh.credentials import Credential, TrustedKeys
+from agentmesh.errors import AddressError, CredentialError
 from agentmesh.identity import Identity
-from agentmesh.membership.renewal import RETRY_WAIT, renewal_wait
+from agentmesh.membership.enrollment import Enrollment
+from agentmesh.membership.entry import PLANE_ERRORS, Entry
+from agentmesh.membership.plane import PlaneClient
+from agentmesh.membership.renewal import renewal_wait, retry_wait
 from agentmesh.membership.state import SavedCredential, StateDir
+from agentmesh.membership.verifier import Verifier
 from agentmesh.types import PeerId
 
 logger = logging.getLogger(__name__)
 
-MIN_RESUME_LEFT = 300.0  # seconds a saved credential must still be good for
-KEYS_SYNC_INTERVAL = 300.0
-
-
-@attrs.frozen(kw_only=True)
-class Enrollment:
-    """How a peer gets into the mesh.
-
-    Attributes:
-        control_plane: its URL.
-        token: a bootstrap token; not needed to resume with a saved credential.
-        role: what the peer means to be; "" leaves it to the token.
-        labels: what the control plane is to attest.
-    """
-
-    control_plane: str
-    token: str | None = attrs.field(default=None, repr=False)
-    role: str = ""
-    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])
+KEYS_SYNC_INTERVAL = 300.0  # seconds
+CLOCK_CHECK_INTERVAL = 600.0  # seconds; a machine that slept finds out this late what its wall clock says
 
 
 class Membership:
     """A peer's standing in the mesh. Made by `open_membership`.
 
-    Attributes:
+    Args:
         identity: who we are.
         client: for calls of the control plane.
-        trusted: the keys whose credentials are honoured.
+        enrollment: how to get in.
+        state: what outlives the process; None keeps nothing.
+        wall_clock: seconds since 1970; credentials expire by it.
     """
 
     def __init__(
         self,
         identity: Identity,
-        client: ControlPlaneClient,
+        client: PlaneClient,
         enrollment: Enrollment,
-        state: StateDir | None,
-        wall_clock: Callable[[], float],
+        state: StateDir | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.identity = identity
         self.client = client
-        self.trusted = TrustedKeys()
-        self._enrollment = enrollment
+        self.wall_clock = wall_clock
+        self._control_plane = enrollment.control_plane
         self._state = state
-        self._wall_clock = wall_clock
+        self._verifier = Verifier(wall_clock)
+        self._entry = Entry(identity, client, enrollment, self._verifier, wall_clock)
         self._credential: Credential
+        self._renewing = trio.Lock()
         self._on_renewed: list[Callable[[], None]] = []
 
     @property
@@ -72,100 +62,122 @@ class Membership:
         """Our own, as it is now."""
         return self._credential
 
+    @property
+    def trusted(self) -> TrustedKeys:
+        """The keys whose credentials are honoured."""
+        return self._verifier.trusted
+
     def token(self) -> bytes:
         """Our credential as it is shown to others."""
         return self._credential.token
 
     def verify(self, token: bytes, peer: PeerId) -> Credential:
-        """What a token says of `peer`. Raises CredentialError when it does not admit it."""
-        return verify(token, peer=peer, trusted=self.trusted, now=self._wall_clock())
+        """What a token says of `peer`. Cheap for the token that the peer showed last.
+
+        Raises:
+            CredentialError: it does not admit the peer.
+        """
+        return self._verifier.verify(token, peer)
 
     def on_renewed(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called, synchronously, after each renewal: peers must be shown the new credential."""
+        """Have `callback()` called, synchronously, after each renewal: peers must be shown the new credential. It must
+        not raise.
+        """
         self._on_renewed.append(callback)
 
     async def begin(self) -> None:
-        """Resume with the saved credential, or enroll."""
-        if not await self._resume():
-            await self._enroll()
+        """Resume with the saved credential, or enroll. To be called once, before anything else.
+
+        Raises:
+            CredentialError: there is nothing to resume with, and no token.
+            ControlPlaneError, RemoteProtocolError: the control plane does not let us in, or does not answer.
+            StateError, OSError: the state folder.
+        Cancellation: safe. If the control plane has enrolled us by then, whoever begins again with the same identity
+            is given that credential, even when the token is spent.
+        """
+        saved = self._state.load() if self._state else None
+        resumed = await self._entry.resume(saved) if saved else None
+        self._credential = resumed or await self._entry.enroll(self._lack())
+        if saved is None or resumed is None:
+            self._save()
+        elif saved.trusted != self.trusted:
+            self._try_save()
 
     async def run(self) -> NoReturn:
         """Renew the credential in time and follow the control plane's keys, until cancelled.
 
         Raises:
-            CredentialError: the credential has expired and there is no way to a new one.
+            ExceptionGroup: of one CredentialError: the credential has expired and there is no way to a new one.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_keys)
+            wait = renewal_wait
             while True:
-                await trio.sleep(renewal_wait(self._wall_clock(), self._credential.expires_at))
-                await self.renew()
+                now = self.wall_clock()
+                await self._sleep_until(now + wait(now, self._credential.expires_at))
+                wait = renewal_wait if await self.renew() else retry_wait
 
-    async def _resume(self) -> bool:
-        saved = self._state.load() if self._state else None
-        if saved is None or saved.control_plane != self._enrollment.control_plane:
-            return False
-        if saved.expires_at - self._wall_clock() < MIN_RESUME_LEFT:
-            return False
-        self.trusted = saved.trusted
-        try:
-            self._credential = self.verify(saved.token, self.identity.peer)
-            self.trusted = await self.client.keys(saved.trusted)
-            self._credential = self.verify(saved.token, self.identity.peer)
-        except CredentialError as exc:
-            logger.warning("saved credential is of no use", extra={"reason": exc.reason})
-            return False
-        except (ControlPlaneUnavailableError, RemoteProtocolError) as exc:
-            logger.warning("resumed without the control plane", extra={"reason": exc})
-        return True
+    async def renew(self) -> bool:
+        """Get a new credential now; when somebody else is at it, wait for that one.
 
-    async def _enroll(self) -> None:
-        if self._enrollment.token is None:
-            raise CredentialError("no credential to resume with, and no bootstrap token to enroll with", "expired")
-        issued = await self.client.enroll(
-            self._enrollment.token, role=self._enrollment.role, labels=self._enrollment.labels
-        )
-        self.trusted = await self.client.keys()
-        self._adopt(issued)
-        logger.info("enrolled", extra={"peer": self.identity.peer, "role": self._credential.role})
-
-    async def renew(self) -> None:
-        """Get a new credential now. A control plane that does not answer is not an error while the old one is good.
-
+        Returns:
+            Whether there is a new one. A control plane that does not answer, or refuses, is no error while the old one
+            is good.
         Raises:
-            CredentialError: the old one has expired, or is no longer honoured and there is no token to enroll with.
+            CredentialError: the old one has expired.
         """
-        try:
-            issued = await self.client.refresh(self.token())
-        except UnauthorizedError:
-            await self._enroll()
-        except (ControlPlaneUnavailableError, RemoteProtocolError) as exc:
-            logger.warning("renewal failed", extra={"reason": exc})
-            if self._credential.expires_at <= self._wall_clock():
-                raise CredentialError("the credential has expired and cannot be renewed", "expired") from exc
-            await trio.sleep(RETRY_WAIT)
-            return
-        else:
-            self._adopt(issued)
+        old = self._credential
+        async with self._renewing:
+            if self._credential is not old:
+                return True
+            try:
+                self._credential = await self._entry.reissue(old.token)
+            except (*PLANE_ERRORS, CredentialError) as exc:
+                if self.wall_clock() > old.expires_at:
+                    raise CredentialError(f"the credential has expired and is not renewed: {exc}", "expired") from exc
+                logger.warning("credential not renewed", extra={"reason": exc, "expires_at": old.expires_at})
+                return False
+            self._try_save()  # before anybody else runs: only the last credential issued can be renewed
+        logger.info("credential renewed", extra={"expires_at": self._credential.expires_at})
         for callback in self._on_renewed:
             callback()
+        return True
 
-    def _adopt(self, issued: Issued) -> None:
-        """Keep before use: only the last credential issued can be renewed."""
-        credential = self.verify(issued.credential, self.identity.peer)
+    def _lack(self) -> str:
+        where = f" in {self._state.path}" if self._state else ""
+        return f"there is no credential{where} that {self._control_plane} honours"
+
+    def _save(self) -> None:
         if self._state is not None:
+            credential = self._credential
             self._state.save(
-                SavedCredential(self._enrollment.control_plane, credential.token, credential.expires_at, self.trusted)
+                SavedCredential(self._control_plane, credential.token, credential.expires_at, self.trusted)
             )
-        self._credential = credential
 
-    async def _follow_keys(self) -> None:
+    def _try_save(self) -> None:
+        """A member that is up stays up on a full disk; when it starts again it is given the last credential issued."""
+        try:
+            self._save()
+        except OSError as exc:
+            logger.error("credential not saved", extra={"reason": exc})
+
+    async def _follow_keys(self) -> NoReturn:
         while True:
             await trio.sleep(KEYS_SYNC_INTERVAL)
             try:
-                self.trusted = await self.client.keys(self.trusted)
-            except (ControlPlaneUnavailableError, RemoteProtocolError) as exc:
-                logger.warning("key sync failed", extra={"reason": exc})
+                trusted = await self.client.keys(self.trusted)
+            except PLANE_ERRORS as exc:
+                logger.warning("the control plane's keys were not read", extra={"reason": exc})
+            else:
+                if trusted != self.trusted:
+                    logger.info("the control plane's keys changed", extra={"keys": len(trusted.keys)})
+                    self._verifier.trust(trusted)
+                    self._try_save()
+
+    async def _sleep_until(self, instant: float) -> None:
+        """Until the wall clock says `instant`, however it jumps."""
+        while (left := instant - self.wall_clock()) > 0:  # noqa: ASYNC110 - nothing tells when a clock is set
+            await trio.sleep(min(left, CLOCK_CHECK_INTERVAL))
 
 
 @asynccontextmanager
@@ -175,14 +187,25 @@ async def open_membership(
     *,
     state: StateDir | None = None,
     wall_clock: Callable[[], float] = time.time,
-) -> AsyncIterator[Membership]:
+) -> AsyncGenerator[Membership]:
     """Be in the mesh: resume with what `state` holds, or enroll. `run` then keeps it so.
 
+    Args:
+        identity: who we are.
+        enrollment: how to get in.
+        state: where the credential is kept; None keeps it nowhere.
+        wall_clock: seconds since 1970.
     Raises:
-        CredentialError: nothing to resume with and no token.
-        ControlPlaneError: the control plane refused, or was not there for as long as calls are retried.
+        AddressError: the control plane's URL is none.
+        Otherwise as `Membership.begin`.
     """
-    async with open_client(enrollment.control_plane, identity, wall_clock=wall_clock) as client:
+    async with AsyncExitStack() as stack:
+        backoff = Backoff(budget=enrollment.retry_budget)
+        opening = open_client(enrollment.control_plane, identity, wall_clock=wall_clock, backoff=backoff)
+        try:
+            client = await stack.enter_async_context(opening)
+        except ValueError as exc:
+            raise AddressError(f"the control plane's address is no HTTP URL: {enrollment.control_plane!r}") from exc
         membership = Membership(identity, client, enrollment, state, wall_clock)
         await membership.begin()
         yield membership

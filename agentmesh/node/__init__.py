@@ -11,7 +11,8 @@ async with open_node(control_plane="http://10.0.0.1:8080", token="mesh-bt-…") 
         answer = await client.get(f"http://{peer}.peer.mesh/http/files/report.pdf")
 """
 
+from agentmesh.node.compose import open_node, run_node, run_node_as
 from agentmesh.node.config import NodeConfig
-from agentmesh.node.node import Node, open_node, run_node
+from agentmesh.node.node import Node
 
-__all__ = ["Node", "NodeConfig", "open_node", "run_node"]
+__all__ = ["Node", "NodeConfig", "open_node", "run_node", "run_node_as"]

@@ -1,32 +1,34 @@
 """The routers a node is attached to: dialled, admitted at, reserved with; replaced when they go."""
 
 import logging
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
+from random import Random
 from typing import NoReturn
 
 import trio
 
-from agentmesh.abc import Session
+from agentmesh.control_plane.client import MeshInfo
 from agentmesh.control_plane.errors import ControlPlaneError
 from agentmesh.control_plane.routers import RouterRecord
-from agentmesh.credentials import ROLE_ROUTER
-from agentmesh.errors import CredentialError, DialError, RemoteProtocolError
-from agentmesh.membership import Membership
+from agentmesh.errors import RemoteProtocolError
+from agentmesh.node.admissions import ADMIT_ERRORS, RouterAdmissions
 from agentmesh.node.catalogue import Catalogue
-from agentmesh.protocols.auth import AUTH_ID, authenticate
 from agentmesh.protocols.relay import ReservationGranted, keep_reservation
+from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.host import Host
+from agentmesh.runtime.session import MuxSession
 from agentmesh.types import Address, PeerId
 
 logger = logging.getLogger(__name__)
 
 ATTACH_TIMEOUT = 10.0  # seconds to be connected to a router and admitted by it
 RESERVATION_RETRY = 30.0  # seconds after a reservation was refused or lost
-SYNC_INTERVAL = 900.0  # seconds between two looks at the control plane's list
-SHORT_SYNC_INTERVAL = 5.0  # the same while routers are missing
-ATTACH_ERRORS = (DialError, CredentialError, RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError)
+SYNC_INTERVAL = 900.0  # seconds between two looks at the control plane's list, stretched by up to a tenth
+FIRST_SHORT_SYNC = 1.0  # the same while routers are missing; doubling …
+MAX_SHORT_SYNC = 60.0  # … up to this
 PROTECTION = "agentmesh-router"
+
+GetInfo = Callable[[], Awaitable[MeshInfo]]
 
 
 class Attachments:
@@ -34,65 +36,69 @@ class Attachments:
 
     Args:
         host: the node's.
-        membership: its standing in the mesh.
+        admissions: where it is admitted.
         catalogue: which routers there are.
+        info: reads the control plane's list of routers; may raise ControlPlaneError or RemoteProtocolError.
         wall_clock: seconds since 1970; reservations end by it.
+        rng: spreads the requests of a fleet.
     """
 
     def __init__(
-        self, host: Host, membership: Membership, catalogue: Catalogue, wall_clock: Callable[[], float]
+        self,
+        host: Host,
+        admissions: RouterAdmissions,
+        catalogue: Catalogue,
+        info: GetInfo,
+        wall_clock: Callable[[], float],
+        rng: Random,
     ) -> None:
         self.catalogue = catalogue
         self._host = host
-        self._membership = membership
+        self._admissions = admissions
+        self._info = info
         self._wall_clock = wall_clock
-        self._reserved: dict[PeerId, tuple[Address, ...]] = {}
+        self._rng = rng
+        self._reserved: set[PeerId] = set()
         self._changed = trio.Event()
-        self._ready = trio.Event()
-        membership.on_renewed(self._readmit)
-        self._nursery: trio.Nursery
+        self._missing = Signal()
 
     @property
     def routers(self) -> tuple[PeerId, ...]:
-        """The routers that are held: admitted, and reserved with."""
-        return tuple(record.peer for record in self.catalogue.attached if record.peer in self._reserved)
+        """The routers that are held: admitted at, and reserved with."""
+        return tuple(record.peer for record in self._held)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where others can dial this node: a circuit through each router that is held."""
-        return tuple(address for addresses in self._reserved.values() for address in addresses)
+        """Where others can dial this node: a circuit by each address of each router that is held."""
+        return tuple(
+            _circuit(address, record.peer).with_peer(self._host.peer)
+            for record in self._held
+            for address in record.addresses
+        )
 
     async def wait_ready(self) -> None:
         """Until one router is held."""
-        await self._ready.wait()
+        while not self._held:
+            await self._changed.wait()
 
     async def run(self) -> NoReturn:
         """Attach, and replace what is lost, until cancelled."""
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            next_sync = trio.current_time()
+            nursery.start_soon(self._follow_list)
             while True:
-                now = trio.current_time()
-                if now >= next_sync:
-                    await self._sync()
-                    next_sync = now + (SHORT_SYNC_INTERVAL if self.catalogue.is_short else SYNC_INTERVAL)
-                self._changed = trio.Event()
+                changed = self._changed
                 for record in self.catalogue.choose(trio.current_time()):
                     nursery.start_soon(self._hold, record)
-                with trio.move_on_at(min(next_sync, self.catalogue.deadline)):
-                    await self._changed.wait()
-                    next_sync = min(next_sync, trio.current_time() + SHORT_SYNC_INTERVAL)
+                with trio.move_on_at(self.catalogue.deadline):
+                    await changed.wait()
 
-    async def admit_at(self, session: Session) -> None:
-        """Show our credential to the router at the end of a session, and check its own.
+    @property
+    def _held(self) -> list[RouterRecord]:
+        return [record for record in self.catalogue.attached if record.peer in self._reserved]
 
-        Raises:
-            RejectedError, CredentialError, RemoteProtocolError, BrokenResourceError, TooSlowError: as `authenticate`.
-        """
-        async with await session.open_stream(AUTH_ID) as stream:
-            await authenticate(
-                stream, token=self._membership.token(), verify=self._membership.verify, required_role=ROLE_ROUTER
-            )
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     # ── one router ──
 
@@ -100,14 +106,16 @@ class Attachments:
         """From the dial to the end of the session."""
         try:
             with trio.fail_after(ATTACH_TIMEOUT):
-                session = await self._host.connect(record.peer, record.addresses)
-                await self.admit_at(session)
-        except ATTACH_ERRORS as exc:
-            logger.warning("not attached", extra={"router": record.peer, "reason": exc})
+                session = await self._admissions.open_session(record.peer)
+        except ADMIT_ERRORS as exc:
+            logger.warning("not attached", extra={"router": record.peer, "reason": str(exc) or "no answer in time"})
             self.catalogue.failed(record.peer, trio.current_time())
-            self._changed.set()
-            return
-        self.catalogue.admitted(record.peer)
+            self._notify()
+        else:
+            await self._stay_attached(record, session)
+
+    async def _stay_attached(self, record: RouterRecord, session: MuxSession) -> None:
+        self.catalogue.admitted(record.peer, trio.current_time())
         self._host.connections.protect(record.peer, PROTECTION)
         logger.info("attached", extra={"router": record.peer})
         try:
@@ -118,47 +126,49 @@ class Attachments:
         finally:
             logger.info("detached", extra={"router": record.peer})
             self._host.connections.unprotect(record.peer, PROTECTION)
-            self._reserved.pop(record.peer, None)
-            self.catalogue.lost(record.peer)
-            self._changed.set()
+            self._reserved.discard(record.peer)
+            self.catalogue.lost(record.peer, trio.current_time())
+            self._missing.set()
+            self._notify()
 
     async def _reserve(self, record: RouterRecord) -> NoReturn:
         """Be reachable through the router for as long as it is held."""
-        router = record.addresses[0].with_peer(record.peer) / "p2p-circuit"
-        async with AsyncExitStack() as listening:
-            await listening.enter_async_context(self._host.listening(router))
+
+        def granted(_: ReservationGranted) -> None:
+            self._reserved.add(record.peer)
+            self._notify()
+
+        async with self._host.listening(_circuit(record.addresses[0], record.peer)):
             while True:
                 try:
-                    await keep_reservation(
-                        self._host, record.peer, lambda granted: self._granted(record, granted), self._wall_clock
-                    )
-                except ATTACH_ERRORS as exc:
+                    await keep_reservation(self._host, record.peer, granted, self._wall_clock)
+                except ADMIT_ERRORS as exc:
                     logger.warning("no reservation", extra={"router": record.peer, "reason": exc})
-                    self._reserved.pop(record.peer, None)
+                    self._reserved.discard(record.peer)
+                    self._notify()
                 await trio.sleep(RESERVATION_RETRY)
-
-    def _granted(self, record: RouterRecord, granted: ReservationGranted) -> None:
-        self._reserved[record.peer] = tuple(
-            address.with_peer(record.peer) / f"p2p-circuit/p2p/{self._host.peer}" for address in record.addresses
-        )
-        self._ready.set()
 
     # ── all of them ──
 
+    async def _follow_list(self) -> NoReturn:
+        """Read the control plane's list: seldom when all is well, soon and then less and less often when it is not."""
+        short_wait = FIRST_SHORT_SYNC
+        while True:
+            await self._sync()
+            wait, short_wait = short_wait, min(2 * short_wait, MAX_SHORT_SYNC)
+            if not self.catalogue.is_short:
+                wait, short_wait = SYNC_INTERVAL, FIRST_SHORT_SYNC
+            with trio.move_on_after(wait * (1 + self._rng.random() / 10)):
+                await self._missing.wait()
+                await trio.sleep(wait and self._rng.random() * FIRST_SHORT_SYNC)
+
     async def _sync(self) -> None:
         try:
-            self.catalogue.update((await self._membership.client.info()).routers)
+            self.catalogue.update((await self._info()).routers)
         except (ControlPlaneError, RemoteProtocolError) as exc:
-            logger.warning("router list not read", extra={"reason": exc})
+            logger.warning("the list of routers was not read", extra={"reason": exc})
+        self._notify()
 
-    def _readmit(self) -> None:
-        """The credential is new: show it on every session that the old one opened, or the gates close with that."""
-        for record in self.catalogue.attached:
-            if (session := self._host.session(record.peer)) is not None:
-                self._nursery.start_soon(self._readmit_at, session)
 
-    async def _readmit_at(self, session: Session) -> None:
-        try:
-            await self.admit_at(session)
-        except ATTACH_ERRORS as exc:
-            logger.warning("not admitted again", extra={"router": session.peer, "reason": exc})
+def _circuit(address: Address, router: PeerId) -> Address:
+    return Address((*address.with_peer(router).parts, ("p2p-circuit", None)))

@@ -1,24 +1,36 @@
-"""The routers a node knows: which to attach to now, which are held, which to leave alone for a while. Pure."""
+"""The routers a node knows: which to attach to now, which are held, which to leave alone for a while. Pure.
+
+        choose            admitted             lost
+FREE ----------> ATTACHING -------> ATTACHED ---------> SUSPECT --choose--> ATTACHING
+                    |                  | lost at once      ^
+                    | failed           v                   | its time has come
+                    +-------------> WAITING ---------------+
+"""
 
 import enum
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from random import Random
 
 import attrs
 
 from agentmesh.control_plane.routers import RouterRecord
-from agentmesh.types import PeerId
+from agentmesh.errors import LocalProtocolError
+from agentmesh.types import Address, PeerId
 
 FIRST_REDIAL_WAIT = 2.0  # seconds after a first failure, doubling
 MAX_ATTEMPTS = 6  # then the router is shunned and another takes its place
 SHUN_TIME = 300.0  # seconds
+STEADY_TIME = 60.0  # seconds that an attachment lasts before its failures are forgotten; a shorter one is a failure
 LOAD_JITTER = 0.05  # so that members that start together do not all choose the same router
 UNKNOWN_LOAD = 0.5
+MAX_ROUTERS = 4096  # of a list; what is beyond is not looked at
 
 
 class State(enum.Enum):
     FREE = "free"
+    SUSPECT = "suspect"  # free as well, but it failed or was lost: others come first
     ATTACHING = "attaching"
     ATTACHED = "attached"
     WAITING = "waiting"
@@ -29,18 +41,24 @@ class Input(enum.Enum):
     ADMITTED = "admitted"
     FAILED = "failed"
     LOST = "lost"
+    DROPPED = "lost at once"
     TIMEOUT = "timeout"
 
 
+_FREE, _SUSP, _ATTG, _HELD, _WAIT = State
+# fmt: off
 # None: the driver misreads its own tasks.
 ROWS: dict[State, tuple[State | None, ...]] = {
-    #                  CHOSEN           ADMITTED        FAILED         LOST        TIMEOUT
-    State.FREE: (State.ATTACHING, None, None, None, State.FREE),
-    State.ATTACHING: (None, State.ATTACHED, State.WAITING, None, State.ATTACHING),
-    State.ATTACHED: (None, None, None, State.FREE, State.ATTACHED),
-    State.WAITING: (None, None, None, None, State.FREE),
+    #       CHOSEN ADMITTED FAILED LOST   DROPPED TIMEOUT
+    _FREE: (_ATTG, None,    None,  None,  None,   None),
+    _SUSP: (_ATTG, None,    None,  None,  None,   None),
+    _ATTG: (None,  _HELD,   _WAIT, None,  None,   None),
+    _HELD: (None,  None,    None,  _SUSP, _WAIT,  None),
+    _WAIT: (None,  None,    None,  None,  None,   _SUSP),
 }
+# fmt: on
 TRANSITIONS = {(state, got): to for state, row in ROWS.items() for got, to in zip(Input, row, strict=True)}
+TAKEN = frozenset({State.ATTACHING, State.ATTACHED})  # a task of the driver's has them
 
 
 @attrs.define
@@ -49,11 +67,14 @@ class _Entry:
     state: State = State.FREE
     failures: int = 0
     wait_until: float = math.inf
+    attached_at: float = math.inf
     listed: bool = True
 
 
 class Catalogue:
-    """The routers of the mesh, as this node stands to each.
+    """The routers of the mesh, as this node stands to each. `now` is seconds on any clock that does not go back.
+
+    Calls that do not fit what was called before raise LocalProtocolError.
 
     Args:
         wanted: how many to be attached to; every router when there are fewer.
@@ -67,11 +88,12 @@ class Catalogue:
 
     @property
     def deadline(self) -> float:
-        """When a router that was left alone may be tried again."""
+        """When a router that was left alone may be tried again; infinity when none waits."""
         return min((entry.wait_until for entry in self._entries.values()), default=math.inf)
 
     @property
     def attached(self) -> tuple[RouterRecord, ...]:
+        """The routers that admitted us and are not lost, as they were last listed."""
         return self._in(State.ATTACHED)
 
     @property
@@ -84,67 +106,102 @@ class Catalogue:
         """Whether fewer routers are attached than wanted."""
         return len(self.attached) < self._wanted
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def addresses(self, peer: PeerId) -> Sequence[Address]:
+        """Where a router is dialled; none of a peer that is no router we know."""
+        entry = self._entries.get(peer)
+        return entry.record.addresses if entry else ()
+
+    def state(self, peer: PeerId) -> State | None:
+        """How we stand to a router; None to one that we do not know."""
+        entry = self._entries.get(peer)
+        return entry.state if entry else None
+
     def update(self, records: Iterable[RouterRecord]) -> None:
-        """The control plane's list now. A router that is no longer on it is forgotten once it is not held."""
-        now_listed = {record.peer: record for record in records if record.addresses}
+        """The control plane's list now. A router that is no longer on it is forgotten once it is not held.
+
+        Routers behind other routers are not for us: their circuit addresses are left out.
+        """
+        usable = (record for listed in records if (record := _without_circuits(listed)).addresses)
+        now_listed = {record.peer: record for record in islice(usable, MAX_ROUTERS)}
         for peer, entry in list(self._entries.items()):
             entry.listed = peer in now_listed
-            if not entry.listed and entry.state in (State.FREE, State.WAITING):
-                del self._entries[peer]
+            self._forget_unlisted(entry)
         for peer, record in now_listed.items():
             self._entries.setdefault(peer, _Entry(record)).record = record
 
     def choose(self, now: float) -> list[RouterRecord]:
-        """The routers to attach to now: the least loaded that are free, as many as are missing. They count as
-        ATTACHING.
-        """
+        """The routers to attach to now, as many as are missing, the least loaded first. They count as ATTACHING."""
         for entry in self._entries.values():
             if entry.wait_until <= now:
                 self._step(entry, Input.TIMEOUT)
-                entry.wait_until = math.inf
-        missing = self._wanted - len(self.attached) - len(self._in(State.ATTACHING))
-        free = [entry for entry in self._entries.values() if entry.state is State.FREE and entry.listed]
-        free.sort(key=lambda entry: _load(entry.record) + self._rng.random() * LOAD_JITTER)
-        chosen = free[: max(missing, 0)]
+        missing = self._wanted - sum(entry.state in TAKEN for entry in self._entries.values())
+        chosen = self._candidates()[: max(missing, 0)]
         for entry in chosen:
             self._step(entry, Input.CHOSEN)
         return [entry.record for entry in chosen]
 
-    def admitted(self, peer: PeerId) -> None:
+    def admitted(self, peer: PeerId, now: float) -> None:
         """The router admitted us: attached."""
-        entry = self._entries[peer]
+        entry = self._entry(peer)
         self._step(entry, Input.ADMITTED)
-        entry.failures = 0
+        entry.attached_at = now
 
     def failed(self, peer: PeerId, now: float) -> None:
         """An attempt came to nothing. The next waits 2 s, doubling; after six the router is shunned."""
-        entry = self._entries[peer]
-        self._step(entry, Input.FAILED)
+        self._set_back(self._entry(peer), Input.FAILED, now)
+
+    def lost(self, peer: PeerId, now: float) -> None:
+        """The session to an attached router ended. It may be chosen again at once, unless it had hardly begun: a
+        router that admits and drops is left alone as one that fails.
+        """
+        entry = self._entry(peer)
+        if now - entry.attached_at < STEADY_TIME:
+            self._set_back(entry, Input.DROPPED, now)
+        else:
+            self._step(entry, Input.LOST)
+            entry.failures = 0
+            self._forget_unlisted(entry)
+
+    def _candidates(self) -> list[_Entry]:
+        free = [e for e in self._entries.values() if e.listed and e.state in (State.FREE, State.SUSPECT)]
+        rank = {e.record.peer: _load(e.record) + self._rng.random() * LOAD_JITTER for e in free}
+        return sorted(free, key=lambda e: (e.state is State.SUSPECT, rank[e.record.peer]))
+
+    def _set_back(self, entry: _Entry, got: Input, now: float) -> None:
+        self._step(entry, got)
         entry.failures += 1
+        wait = FIRST_REDIAL_WAIT * 2 ** (entry.failures - 1)
         if entry.failures >= MAX_ATTEMPTS:
             entry.failures, wait = 0, SHUN_TIME
-        else:
-            wait = FIRST_REDIAL_WAIT * 2 ** (entry.failures - 1)
         entry.wait_until = now + wait
-        self._forget_unlisted(peer)
-
-    def lost(self, peer: PeerId) -> None:
-        """The session to an attached router ended."""
-        self._step(self._entries[peer], Input.LOST)
-        self._forget_unlisted(peer)
+        self._forget_unlisted(entry)
 
     def _step(self, entry: _Entry, got: Input) -> None:
         after = TRANSITIONS[entry.state, got]
         if after is None:
-            raise AssertionError(f"{entry.record.peer}: {got.value} while {entry.state.value}")
+            raise LocalProtocolError(f"{entry.record.peer}: {got.value} while {entry.state.value}")
         entry.state = after
+        entry.wait_until = entry.attached_at = math.inf
+
+    def _entry(self, peer: PeerId) -> _Entry:
+        entry = self._entries.get(peer)
+        if entry is None:
+            raise LocalProtocolError(f"{peer} is no router that we know")
+        return entry
 
     def _in(self, state: State) -> tuple[RouterRecord, ...]:
         return tuple(entry.record for entry in self._entries.values() if entry.state is state)
 
-    def _forget_unlisted(self, peer: PeerId) -> None:
-        if not self._entries[peer].listed:
-            del self._entries[peer]
+    def _forget_unlisted(self, entry: _Entry) -> None:
+        if not entry.listed and entry.state not in TAKEN:
+            del self._entries[entry.record.peer]
+
+
+def _without_circuits(record: RouterRecord) -> RouterRecord:
+    return attrs.evolve(record, addresses=tuple(a for a in record.addresses if a.circuit is None))
 
 
 def _load(record: RouterRecord) -> float:

@@ -1,30 +1,29 @@
 """How to reach another member: over the session there is, else by a circuit through a router that both can use."""
 
-import logging
+from collections.abc import Iterator, Sequence
 
 import trio
 
 from agentmesh.abc import Session, Stream
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import DialError, NotConnectedError
-from agentmesh.node.attachments import ATTACH_ERRORS, Attachments
+from agentmesh.node.catalogue import Catalogue
 from agentmesh.runtime.host import Host
 from agentmesh.types import Address, PeerId, ProtocolId
-
-logger = logging.getLogger(__name__)
 
 
 class Paths:
     """Opens streams to members wherever they are attached.
 
     Args:
-        host: the node's.
-        attachments: the routers it holds.
+        host: the node's. Its circuit transport sees to it that the node is admitted at a router before it asks it for a
+            circuit.
+        catalogue: the routers, and which of them are attached.
     """
 
-    def __init__(self, host: Host, attachments: Attachments) -> None:
+    def __init__(self, host: Host, catalogue: Catalogue) -> None:
         self._host = host
-        self._attachments = attachments
+        self._catalogue = catalogue
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
         """A stream to `peer`.
@@ -38,47 +37,39 @@ class Paths:
         return await session.open_stream(protocol)
 
     async def connect(self, peer: PeerId) -> Session:
-        """The session to `peer`: the standing one, or a new one through the first router that reaches it.
+        """The session to `peer`: the standing one, or a new one by the first circuit that comes about.
+
+        The attached routers are asked first, all at once. A peer that they do not reach may be attached elsewhere: then
+        the others are asked, in groups of as many addresses as the host dials at once.
 
         Raises:
             NotConnectedError, DialError: as `open_stream`.
+        Cancellation: safe. Callers of one peer share one dial.
         """
         if (session := self._host.session(peer)) is not None:
             await trio.lowlevel.checkpoint()
             return session
-        held = self._attachments.catalogue.attached
-        if not held:
-            raise NotConnectedError("attached to no router")
-        try:
-            return await self._host.connect(peer, _circuits(held, peer))
-        except DialError:
-            others = await self._transit()
-            if not others:
-                raise
-            return await self._host.connect(peer, _circuits(others, peer))
-
-    async def _transit(self) -> list[RouterRecord]:
-        """Be admitted at the routers that this node does not hold: a router relays only between those it has
-        admitted.
-        """
-        held = set(self._attachments.routers)
-        admitted: list[RouterRecord] = []
-
-        async def admit_at(record: RouterRecord) -> None:
+        failure: DialError = NotConnectedError("this node is attached to no router")
+        for routers in self._groups():
             try:
-                await self._attachments.admit_at(await self._host.connect(record.peer, record.addresses))
-            except ATTACH_ERRORS as exc:
-                logger.info("no transit", extra={"router": record.peer, "reason": exc})
-            else:
-                admitted.append(record)
+                return await self._host.connect(peer, [_circuit(router, peer) for router in routers])
+            except DialError as exc:
+                failure = exc
+        raise failure
 
-        async with trio.open_nursery() as nursery:
-            for record in self._attachments.catalogue.listed:
-                if record.peer not in held:
-                    nursery.start_soon(admit_at, record)
-        return admitted
+    def _groups(self) -> Iterator[Sequence[RouterRecord]]:
+        """The routers to ask, group after group; none when none is attached."""
+        attached = self._catalogue.attached
+        if not attached:
+            return
+        yield attached
+        held = {record.peer for record in attached}
+        others = [record for record in self._catalogue.listed if record.peer not in held]
+        size = self._host.config.max_dial_addresses
+        for start in range(0, len(others), size):
+            yield others[start : start + size]
 
 
-def _circuits(records: tuple[RouterRecord, ...] | list[RouterRecord], peer: PeerId) -> list[Address]:
-    """One circuit address a router: its sessions stand already, so the way to it does not matter."""
-    return [record.addresses[0].with_peer(record.peer) / f"p2p-circuit/p2p/{peer}" for record in records]
+def _circuit(router: RouterRecord, peer: PeerId) -> Address:
+    """The transport knows where a router is, and takes the session to it if there is one."""
+    return Address.parse(f"/p2p/{router.peer}/p2p-circuit/p2p/{peer}")

@@ -1,6 +1,6 @@
 """The composition: a control plane and a router that enrolls with it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class One:
 
 
 @asynccontextmanager
-async def open_one(config: OneConfig | None = None) -> AsyncIterator[One]:
+async def open_one(config: OneConfig | None = None) -> AsyncGenerator[One]:
     """`async with open_one() as mesh, open_node(mesh.control_plane.url, mesh.join_token) as node:`
 
     Raises:

@@ -1,11 +1,12 @@
 """A router: members hold sessions to it, and it relays between them what it cannot read.
 
-config  every setting
-lease   telling the control plane that it is up
-router  the composition
+config     every setting
+addresses  where members can dial it
+lease      telling the control plane that it is up
+router     the composition
 """
 
 from agentmesh.router.config import RouterConfig
-from agentmesh.router.router import Router, open_router
+from agentmesh.router.router import Router, open_router, open_router_as
 
-__all__ = ["Router", "RouterConfig", "open_router"]
+__all__ = ["Router", "RouterConfig", "open_router", "open_router_as"]

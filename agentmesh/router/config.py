@@ -6,7 +6,7 @@ import attrs
 
 from agentmesh.membership import Enrollment
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
-from agentmesh.runtime.config import HostConfig
+from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.types import Address
 
 DEFAULT_LISTEN = (Address.parse("/ip4/0.0.0.0/tcp/5001"),)
@@ -28,16 +28,15 @@ class RouterConfig:
     """Seconds between two renewals of its lease."""
     host: HostConfig = HostConfig()
     """Sessions and connections."""
-    relay: RelayConfig = attrs.field()
+    relay: RelayConfig = attrs.field(
+        default=attrs.Factory(lambda self: relay_for(self.host.connections), takes_self=True)
+    )
     """What it relays; sized to the host's connections unless set."""
 
-    @relay.default
-    def _relay(self) -> RelayConfig:
-        connections = self.host.connections
-        return RelayConfig(
-            book=BookLimits(
-                max_reservations=connections.high_watermark,
-                max_reservations_per_source=connections.max_per_source,
-            ),
-            circuit=CircuitLimits(max_duration=3600.0),
-        )
+
+def relay_for(connections: ConnectionLimits) -> RelayConfig:
+    """As many reservations as there may be connections, circuits of an hour and of any size."""
+    book = BookLimits(
+        max_reservations=connections.high_watermark, max_reservations_per_source=connections.max_per_source
+    )
+    return RelayConfig(book=book, circuit=CircuitLimits(max_duration=3600.0))

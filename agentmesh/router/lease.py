@@ -32,20 +32,30 @@ async def keep_lease(
         load: how busy it is now.
         interval: seconds between renewals.
     Raises:
-        ControlPlaneError: the first lease was refused. Later refusals are logged and tried again.
+        ControlPlaneError, RemoteProtocolError: the first lease was refused. Later refusals are logged and tried again.
+        CredentialError: the credential has expired and is not renewed.
     """
-    await membership.client.renew_lease(membership.token(), addresses(), load=load())
+    await _renew(membership, addresses(), load())
+    logger.info("lease taken", extra={"peer": membership.identity.peer})
     task_status.started()
     wait = interval
     while True:
         await trio.sleep(wait)
         try:
-            await membership.client.renew_lease(membership.token(), addresses(), load=load())
-            wait = interval
-        except UnauthorizedError as exc:
-            logger.warning("lease refused, renewing the credential", extra={"reason": exc})
-            await membership.renew()
-            wait = RETRY_WAIT
+            await _renew(membership, addresses(), load())
         except (ControlPlaneError, RemoteProtocolError) as exc:
             logger.warning("lease not renewed", extra={"reason": exc})
-            wait = RETRY_WAIT
+            wait = min(RETRY_WAIT, interval)
+        else:
+            wait = interval
+
+
+async def _renew(membership: Membership, addresses: Sequence[Address], load: RouterLoad) -> None:
+    """Once more with a new credential when the control plane does not take the one we have."""
+    try:
+        await membership.client.renew_lease(membership.token(), addresses, load=load)
+    except UnauthorizedError as exc:
+        logger.warning("lease refused, renewing the credential", extra={"reason": exc})
+        if not await membership.renew():
+            raise
+        await membership.client.renew_lease(membership.token(), addresses, load=load)

@@ -1,18 +1,20 @@
 """The composition of a router: config in, protocols and loops in one nursery."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 
 from agentmesh.abc import Transport
 from agentmesh.control_plane.client import RouterLoad
+from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.membership import Membership, StateDir, open_membership
 from agentmesh.membership.gate import auth_policy
 from agentmesh.protocols import auth, identify, ping
 from agentmesh.protocols.auth import AuthStatistics
 from agentmesh.protocols.relay import Relay
+from agentmesh.router.addresses import dialable
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.lease import keep_lease
 from agentmesh.runtime.admission import AdmissionBook
@@ -47,7 +49,7 @@ class Router:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where members dial it, each ending in its peer ID."""
-        return tuple(address.with_peer(self.peer) for address in self._external) or self.host.addresses
+        return self._external or dialable(self.host.addresses)
 
     def load(self) -> RouterLoad:
         """How busy it is, as its lease says it."""
@@ -65,7 +67,7 @@ async def open_router(
     *,
     transports: Sequence[Transport] | None = None,
     wall_clock: Callable[[], float] = time.time,
-) -> AsyncIterator[Router]:
+) -> AsyncGenerator[Router]:
     """`async with open_router(config) as router:` — enrolled, listening and leased from the start of the block.
 
     Args:
@@ -73,36 +75,50 @@ async def open_router(
         transports: TCP and WebSocket when it is None.
         wall_clock: seconds since 1970.
     Raises:
-        ControlPlaneError: the control plane refused, or was not there.
+        AddressError: the control plane's URL is none, or nothing here listens on one of the addresses.
         CredentialError: no credential to resume with, and no token.
-        OSError: an address is taken.
-        ExceptionGroup: later on, the credential has expired and cannot be renewed.
+        EnrollmentRejectedError: the token does not admit us, or is none for a router.
+        ControlPlaneError, RemoteProtocolError: the control plane refused, or was not there.
+        StateError, IdentityError, OSError: the state folder; or an address is taken.
+        ExceptionGroup: later on, of one CredentialError: the credential has expired and cannot be renewed.
+    Cancellation: safe. A router that is cancelled while it enrolls gets in with the same state folder the next time.
     """
     state = StateDir(config.state_dir)
-    admissions = AdmissionBook(wall_clock)
-    handshakes = AuthStatistics()
-    async with open_membership(state.identity(), config.enrollment, state=state, wall_clock=wall_clock) as membership:
-        relay = Relay(config.relay, announced=lambda: router.addresses, wall_clock=wall_clock)
-        protocols = [
-            auth.protocol(auth_policy(membership, admissions), statistics=handshakes),
-            relay.protocol(),
-            identify.protocol(),
-            ping.protocol(),
-        ]
-        async with (
-            open_host(
-                identity=membership.identity,
-                transports=[TcpTransport(), WebSocketTransport()] if transports is None else transports,
-                protocols=protocols,
-                listen=config.listen,
-                config=config.host,
-                admissions=admissions,
-            ) as host,
-            open_background() as nursery,
-        ):
-            router = Router(host, membership, relay, handshakes, config.external_addresses)
-            nursery.start_soon(membership.run)
-            await nursery.start(
-                keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval
-            )
-            yield router
+    enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_ROUTER)
+    async with (
+        open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock) as membership,
+        open_router_as(membership, config, transports=transports) as router,
+    ):
+        yield router
+
+
+@asynccontextmanager
+async def open_router_as(
+    membership: Membership, config: RouterConfig, *, transports: Sequence[Transport] | None = None
+) -> AsyncGenerator[Router]:
+    """`open_router` for a membership that has begun: its identity, its control plane, its clock."""
+    external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
+    admissions, handshakes = AdmissionBook(membership.wall_clock), AuthStatistics()
+    announced = (lambda: external) if external else None
+    relay = Relay(config.relay, announced=announced, wall_clock=membership.wall_clock)
+    protocols = [
+        auth.protocol(auth_policy(membership, admissions), statistics=handshakes),
+        relay.protocol(),
+        identify.protocol(),
+        ping.protocol(),
+    ]
+    async with (
+        open_host(
+            identity=membership.identity,
+            transports=[TcpTransport(), WebSocketTransport()] if transports is None else transports,
+            protocols=protocols,
+            listen=config.listen,
+            config=config.host,
+            admissions=admissions,
+        ) as host,
+        open_background() as nursery,
+    ):
+        router = Router(host, membership, relay, handshakes, external)
+        nursery.start_soon(membership.run)
+        await nursery.start(keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval)
+        yield router

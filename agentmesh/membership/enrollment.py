@@ -1,0 +1,28 @@
+"""How a peer gets into the mesh."""
+
+from collections.abc import Mapping
+
+import attrs
+
+
+def _without_slash(url: str) -> str:
+    return url.rstrip("/")
+
+
+@attrs.frozen(kw_only=True)
+class Enrollment:
+    """How a peer gets into the mesh.
+
+    Attributes:
+        control_plane: its URL.
+        token: a bootstrap token; not needed to resume with a saved credential.
+        role: what the peer means to be; "" leaves it to the token.
+        labels: what the control plane is to attest.
+        retry_budget: seconds that a call is tried again for while the control plane does not answer.
+    """
+
+    control_plane: str = attrs.field(converter=_without_slash)
+    token: str | None = attrs.field(default=None, repr=False)
+    role: str = ""
+    labels: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    retry_budget: float = 180.0

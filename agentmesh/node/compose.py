@@ -1,0 +1,147 @@
+"""The composition of a node: config in, protocols and loops in one nursery."""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from random import Random, SystemRandom
+
+import attrs
+import trio
+
+from agentmesh.abc import Transport
+from agentmesh.credentials import ROLE_NODE
+from agentmesh.identity import Identity
+from agentmesh.membership import Enrollment, Membership, StateDir, open_membership
+from agentmesh.membership.gate import auth_policy, service_policy
+from agentmesh.node.admissions import RouterAdmissions
+from agentmesh.node.attachments import Attachments
+from agentmesh.node.catalogue import Catalogue
+from agentmesh.node.config import NodeConfig
+from agentmesh.node.node import Node
+from agentmesh.node.paths import Paths
+from agentmesh.protocols import auth, http, identify, ping
+from agentmesh.protocols.relay import RelayClient
+from agentmesh.runtime.admission import AdmissionBook
+from agentmesh.runtime.host import open_host
+from agentmesh.runtime.nursery import open_background
+from agentmesh.runtime.registry import Protocol
+from agentmesh.services import Dispatcher, ServiceTable
+from agentmesh.transports.circuit import CircuitTransport
+from agentmesh.transports.tcp import TcpTransport
+from agentmesh.transports.websocket import WebSocketTransport
+from agentmesh.types import Address
+
+
+@asynccontextmanager
+async def run_node(
+    config: NodeConfig,
+    *,
+    transports: Sequence[Transport] | None = None,
+    protocols: Sequence[Protocol] = (),
+    wall_clock: Callable[[], float] = time.time,
+) -> AsyncGenerator[Node]:
+    """`async with run_node(config) as node:` — a member, attached to a router if one answered in time.
+
+    Args:
+        config: the settings.
+        transports: TCP and WebSocket when it is None. Circuits are always there.
+        protocols: the application's own, beside the mesh's.
+        wall_clock: seconds since 1970.
+    Raises:
+        AddressError: the control plane's URL is none, or nothing here listens on one of the addresses.
+        CredentialError: no credential to resume with, and no token.
+        EnrollmentRejectedError: the token does not admit us.
+        ControlPlaneError, RemoteProtocolError: the control plane refused, or was not there.
+        StateError, IdentityError, OSError: the state folder; or an address to listen on is taken.
+        ExceptionGroup: later on, of one CredentialError: the credential has expired and cannot be renewed.
+    Cancellation: safe. A node that is cancelled while it enrolls gets in with the same state folder the next time.
+    """
+    state = StateDir(config.state_dir) if config.state_dir else None
+    identity = state.identity() if state else Identity.generate()
+    enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_NODE)
+    async with (
+        open_membership(identity, enrollment, state=state, wall_clock=wall_clock) as membership,
+        run_node_as(membership, config, transports=transports, protocols=protocols) as node,
+    ):
+        yield node
+
+
+@asynccontextmanager
+async def run_node_as(
+    membership: Membership,
+    config: NodeConfig,
+    *,
+    transports: Sequence[Transport] | None = None,
+    protocols: Sequence[Protocol] = (),
+    rng: Random | None = None,
+) -> AsyncGenerator[Node]:
+    """`run_node` for a membership that has begun: its identity, its control plane, its clock.
+
+    Args:
+        rng: chooses among routers and spreads requests; the operating system's when it is None.
+        Otherwise as `run_node`.
+    """
+    rng = rng or SystemRandom()
+    book, services, relay = AdmissionBook(membership.wall_clock), ServiceTable(), RelayClient()
+    catalogue = Catalogue(config.routers, rng)
+    admissions = RouterAdmissions(membership, catalogue, rng)
+    circuits = CircuitTransport(admissions.connect, relay.open_circuit)
+    spoken = [
+        attrs.evolve(auth.protocol(auth_policy(membership, book)), run=admissions.run),
+        http.protocol(Dispatcher(services, service_policy(membership))),
+        identify.protocol(),
+        ping.protocol(),
+        relay.protocol(circuits.incoming),
+        *protocols,
+    ]
+    async with (
+        open_host(
+            identity=membership.identity,
+            transports=[*([TcpTransport(), WebSocketTransport()] if transports is None else transports), circuits],
+            protocols=spoken,
+            listen=config.listen,
+            config=config.host,
+            admissions=book,
+        ) as host,
+        open_background() as nursery,
+    ):
+        info, wall_clock = membership.client.info, membership.wall_clock
+        attachments = Attachments(host, admissions, catalogue, info, wall_clock, rng)
+        nursery.start_soon(membership.run)
+        nursery.start_soon(attachments.run)
+        with trio.move_on_after(config.ready_timeout):
+            await attachments.wait_ready()
+        yield Node(host, membership, attachments, services, Paths(host, catalogue))
+
+
+def open_node(
+    control_plane: str,
+    token: str | None = None,
+    *,
+    state_dir: Path | str | None = None,
+    labels: Mapping[str, str] | None = None,
+    listen: Sequence[Address] = (),
+    routers: int = 2,
+    protocols: Sequence[Protocol] = (),
+) -> AbstractAsyncContextManager[Node]:
+    """`async with open_node("http://10.0.0.1:8080", token) as node:` — `run_node` with the settings that matter most.
+
+    Args:
+        control_plane: its URL.
+        token: a bootstrap token; not needed when `state_dir` holds a credential that is still good.
+        state_dir: where key and credential are kept; None makes a new identity that ends with the process.
+        labels: what the control plane is to attest.
+        listen: where the node listens itself, if anywhere.
+        routers: how many it is attached to.
+        protocols: the application's own, beside the mesh's.
+    Raises:
+        As `run_node`.
+    """
+    config = NodeConfig(
+        enrollment=Enrollment(control_plane=control_plane, token=token, labels=labels or {}),
+        state_dir=Path(state_dir) if state_dir else None,
+        listen=tuple(listen),
+        routers=routers,
+    )
+    return run_node(config, protocols=protocols)
