@@ -63,8 +63,8 @@ async def echo(stream: trio.abc.Stream) -> None:
         await stream.send_all(data)
 
 
-async def send_bulk(stream: trio.abc.HalfCloseableStream, seconds: float) -> float:
-    """Send for a while; bytes a second, until the other side has confirmed every one."""
+async def send_bulk(stream: trio.abc.HalfCloseableStream, seconds: float) -> tuple[int, float]:
+    """Send for a while. Returns bytes, and the seconds until the other side had confirmed every one."""
     started, sent = trio.current_time(), 0
     while trio.current_time() - started < seconds:
         await stream.send_all(PIECE)
@@ -74,7 +74,7 @@ async def send_bulk(stream: trio.abc.HalfCloseableStream, seconds: float) -> flo
     while len(confirmed) < 8:
         confirmed += await stream.receive_some()
     assert int.from_bytes(confirmed) == sent
-    return sent / (trio.current_time() - started)
+    return sent, trio.current_time() - started
 
 
 async def round_trips(stream: trio.abc.Stream, seconds: float) -> float:
@@ -195,19 +195,25 @@ async def take_framed(stream: trio.abc.Stream) -> None:
 async def run_caller() -> None:
     """A: measures."""
     async with member() as host:
+        dialers: dict[str, Callable[[str], Awaitable[trio.abc.HalfCloseableStream]]] = {}
 
-        async def measure(path: str, peer: str, router: str, port: int, seconds: float) -> Answer:
-            dial_kinds = await _dialer(host, path, peer, router, port)
-            async with await dial_kinds("bulk") as bulk:
-                rate = await send_bulk(bulk, seconds)
-            async with await dial_kinds("echo") as standing:
-                rtt = await round_trips(standing, seconds / 2)
-            return {"bulk": rate, "rtt": rtt}
+        async def prepare(path: str, peer: str, router: str, port: int) -> Answer:
+            dialers[path] = await _dialer(host, path, peer, router, port)
+            return {}
+
+        async def bulk(path: str, seconds: float) -> Answer:
+            async with await dialers[path]("bulk") as stream:
+                sent, took = await send_bulk(stream, seconds)
+            return {"sent": sent, "seconds": took}
+
+        async def rtt(path: str, seconds: float) -> Answer:
+            async with await dialers[path]("echo") as stream:
+                return {"rtt": await round_trips(stream, seconds)}
 
         async def set_up(peer: str, router: str) -> Answer:
             return {"seconds": [await _one_set_up(PeerId.parse(peer), router) for _ in range(SETUPS)]}
 
-        await serve_commands({"measure": measure, "set_up": set_up})
+        await serve_commands({"prepare": prepare, "bulk": bulk, "rtt": rtt, "set_up": set_up})
 
 
 async def _dialer(
@@ -294,19 +300,22 @@ async def run_benchmark(seconds: float, repeat: int, members: int) -> Answer:
         address = (await router.ask("address"))["address"]
         callee_is = await callee.ask("attach", router=address)
         paths: dict[str, list[Answer]] = {"tcp": [], "tls": [], "circuit": []}
+        for path in paths:
+            port = callee_is.get(path, 0)
+            await caller.ask("prepare", path=path, peer=callee_is["peer"], router=address, port=port)
         for _ in range(repeat):
             for path, results in paths.items():
-                results.append(await _measure(router, caller, path, callee_is, address, seconds))
+                results.append(await _measure(router, caller, path, seconds))
         set_ups = (await caller.ask("set_up", peer=callee_is["peer"], router=address))["seconds"]
         return {"paths": paths, "set_ups": set_ups, **await _memory(router, address, members)}
 
 
-async def _measure(router: Worker, caller: Worker, path: str, callee: Answer, address: str, seconds: float) -> Answer:
+async def _measure(router: Worker, caller: Worker, path: str, seconds: float) -> Answer:
     before = router.cpu_seconds()
-    port = callee.get(path, 0)
-    result = await caller.ask("measure", path=path, peer=callee["peer"], router=address, port=port, seconds=seconds)
-    result["router_cpu"] = router.cpu_seconds() - before
-    return result
+    bulk = await caller.ask("bulk", path=path, seconds=seconds)
+    used = router.cpu_seconds() - before
+    rtt = await caller.ask("rtt", path=path, seconds=seconds / 2)
+    return {"bulk": bulk["sent"] / bulk["seconds"], "rtt": rtt["rtt"], "router_cpu": used / (bulk["sent"] / 2**30)}
 
 
 async def _memory(router: Worker, address: str, members: int) -> Answer:
@@ -320,7 +329,7 @@ async def _memory(router: Worker, address: str, members: int) -> Answer:
         return {"bytes_per_member": (router.resident_bytes() - before) / members, "attach_rate": rate}
 
 
-def show(console: Console, results: Answer, seconds: float) -> None:
+def show(console: Console, results: Answer) -> None:
     paths = results["paths"]
     bulk = {path: statistics.median(one["bulk"] for one in ones) for path, ones in paths.items()}
     rtt = {path: statistics.median(one["rtt"] for one in ones) for path, ones in paths.items()}
@@ -337,11 +346,11 @@ def show(console: Console, results: Answer, seconds: float) -> None:
             f"{rtt[path] / rtt['tls']:.2f}",
         )
     console.print(table)
-    cpu = statistics.median(one["router_cpu"] / (one["bulk"] * seconds / 2**30) for one in paths["circuit"])
+    cpu = statistics.median(one["router_cpu"] for one in paths["circuit"])
     set_ups = sorted(results["set_ups"])
     console.print(
         f"circuit set-up to first byte: {statistics.median(set_ups) * 1e3:.1f} ms (worst of {len(set_ups)}: "
-        f"{set_ups[-1] * 1e3:.1f} ms)\nrouter CPU: about {cpu:.1f} s per GiB\n"
+        f"{set_ups[-1] * 1e3:.1f} ms)\nrouter CPU: {cpu:.2f} s per GiB\n"
         f"router memory: {results['bytes_per_member'] / 1024:.0f} KiB per idle attached member "
         f"({results['attach_rate']:.0f} attached per second)"
     )
@@ -361,7 +370,7 @@ def main(seconds: float, repeat: int, members: int, json_path: Path | None) -> N
     results = trio.run(run_benchmark, seconds, repeat, members)
     if json_path:
         json_path.write_text(json.dumps(results, indent=2))
-    show(Console(), results, seconds)
+    show(Console(), results)
 
 
 if __name__ == "__main__":
