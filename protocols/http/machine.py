@@ -10,6 +10,7 @@ import enum
 import math
 from collections import deque
 from collections.abc import Iterable
+from http import HTTPStatus
 
 import h11
 
@@ -62,6 +63,7 @@ GONE = frozenset({State.REFUSED, State.CUT})  # the application can do nothing f
 
 UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # h11's states of a caller that has more of its request to send
 BODILESS = frozenset({204, 304})
+REASONS = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 CONNECTION_HEADERS = frozenset({b"connection", b"keep-alive", b"proxy-connection"})
 
 
@@ -154,7 +156,7 @@ class ServerExchange:
         kept = [(name, value) for name, value in headers if name.lower() not in CONNECTION_HEADERS]
         kept.append((b"connection", b"close"))
         try:
-            response = h11.Response(status_code=status, headers=kept)
+            response = h11.Response(status_code=status, headers=kept, reason=REASONS.get(status, b""))
         except h11.LocalProtocolError as exc:
             raise LocalProtocolError(str(exc)) from exc
         if self._step(Input.ANSWER) is State.ANSWERING:
@@ -248,7 +250,7 @@ class ServerExchange:
         body = f"{reason}\n".encode()
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
         headers += [(ERROR_HEADER, b"malformed"), (b"connection", b"close")]
-        self._write(h11.Response(status_code=status, headers=headers))
+        self._write(h11.Response(status_code=status, headers=headers, reason=REASONS.get(status, b"")))
         if self._has_body:
             self._write(h11.Data(data=body))
         self._write(h11.EndOfMessage())

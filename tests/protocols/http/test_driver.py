@@ -29,7 +29,7 @@ def test_the_protocol() -> None:
 async def test_a_request_and_its_answer() -> None:
     async with open_mesh(hi) as mesh:
         answer = await ask(mesh, GET)
-    assert answer == b"HTTP/1.1 200 \r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi"
+    assert answer == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi"
 
 
 async def test_a_body_streams_both_ways() -> None:

@@ -20,7 +20,7 @@ def test_an_answer() -> None:
     machine.send_end()
     out = machine.data_to_send()
     assert answer(out)[::2] == (200, b"hi")
-    assert out.startswith(b"HTTP/1.1 200 \r\n")
+    assert out.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Set-Cookie: a\r\nset-cookie: b\r\n" in out
     assert b"keep-alive" not in out
     assert machine.state is State.ANSWERED
