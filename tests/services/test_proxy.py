@@ -78,8 +78,8 @@ async def test_an_answer_comes_back_as_it_was() -> None:
     async with open_backend(answer) as backend, open_service(f"http://127.0.0.1:{backend.port}") as mesh:
         data = await ask(mesh, b"GET /http/x HTTP/1.1\r\nHost: h\r\nX-Mesh-Biscuit: AAAA\r\n\r\n")
     assert data == (
-        b"HTTP/1.1 206 Partial Content\r\nSet-Cookie: a\r\nset-cookie: b\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n"
-        b"connection: close\r\n\r\nhi"
+        b"HTTP/1.1 206 Partial Content\r\nSet-Cookie: a\r\nset-cookie: b\r\nContent-Encoding: gzip\r\n"
+        b"Content-Length: 2\r\nconnection: close\r\n\r\nhi"
     )
 
 
