@@ -8,8 +8,8 @@ would be read as its rest).
 
 import math
 import operator
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
 import h11
@@ -45,26 +45,35 @@ Opening = Callable[[trio.Nursery, "Wire"], Awaitable[WebSocketConnection]]
 
 
 class Wire(trio.abc.Stream):
-    """The stream under a WebSocket.
+    """The stream under a WebSocket; it tells whoever waits for the peer's answer that none will come.
 
-    Attributes:
-        opening: the scope of the opening handshake; cancelled when the stream ends, or the peer says too much, before
-            the handshake is over.
+    Args:
+        stream: what carries the bytes.
+        deadline: until when the opening handshake has to be over.
+        received: bytes that were read from `stream` already.
     """
 
     def __init__(self, stream: trio.abc.Stream, deadline: float, received: bytes = b"") -> None:
-        """
-        Args:
-            stream: what carries the bytes.
-            deadline: until when the handshake has to be over.
-            received: bytes that were read from `stream` already.
-        """
-        self.opening = trio.CancelScope(deadline=deadline)
+        self.deadline = deadline
         self._stream = stream
         self._received = received
         self._budget: float = MAX_OPENING_BYTES
         self._sending = trio.Lock()
         self._torn = False
+        self._waiting: set[trio.CancelScope] = set()
+
+    @contextmanager
+    def waiting(self, scope: trio.CancelScope) -> Generator[None]:
+        """A block whose scope is cancelled when the stream ends: nothing more comes then."""
+        self._waiting.add(scope)
+        try:
+            yield
+        finally:
+            self._waiting.remove(scope)
+
+    def opened(self) -> None:
+        """The handshake is over: bytes are now the stream's own, and not counted."""
+        self._budget = math.inf
 
     async def send_all(self, data: Data) -> None:
         async with self._sending:
@@ -88,17 +97,19 @@ class Wire(trio.abc.Stream):
                 data = await self._stream.receive_some(max_bytes)
         finally:
             if not data:
-                self.opening.cancel()
+                self._end()
         self._budget -= len(data)
         return data
 
-    def opened(self) -> None:
-        """The handshake is over: bytes are now the stream's own, and not counted."""
-        self._budget = math.inf
-
     async def aclose(self) -> None:
-        self.opening.cancel()
-        await self._stream.aclose()
+        try:
+            await self._stream.aclose()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        for scope in self._waiting:
+            scope.cancel()
 
 
 class WebSocketStream(trio.abc.Stream):
@@ -150,7 +161,7 @@ class WebSocketStream(trio.abc.Stream):
 
     async def _hang_up(self, code: int = NORMAL, reason: str | None = None) -> None:
         try:
-            with trio.move_on_after(CLOSE_TIMEOUT):
+            with trio.move_on_after(CLOSE_TIMEOUT) as scope, self._wire.waiting(scope):
                 await self._connection.aclose(code, reason)
         finally:
             await trio.aclose_forcefully(self._wire)
@@ -247,8 +258,7 @@ async def _run(wire: Wire, opening: Opening, name: str, task_status: trio.TaskSt
     failures: BaseExceptionGroup[Exception] | None = None
     try:
         async with trio.open_nursery() as nursery:
-            with wire.opening:
-                connection = await opening(nursery, wire)
+            connection = await _open(nursery, wire, opening)
             if connection is None:
                 nursery.cancel_scope.cancel()
             else:
@@ -260,7 +270,14 @@ async def _run(wire: Wire, opening: Opening, name: str, task_status: trio.TaskSt
         await trio.aclose_forcefully(wire)
     if connection is None:
         failure = failures.exceptions[0] if failures else None
-        raise DialError(f"no WebSocket {name}: {_reason(failure, wire.opening.deadline)}") from failure
+        raise DialError(f"no WebSocket {name}: {_reason(failure, wire.deadline)}") from failure
+
+
+async def _open(nursery: trio.Nursery, wire: Wire, opening: Opening) -> WebSocketConnection | None:
+    """The handshake; None when the stream ended, or the time did."""
+    with trio.move_on_at(wire.deadline) as scope, wire.waiting(scope):
+        return await opening(nursery, wire)
+    return None
 
 
 def _reason(failure: BaseException | None, deadline: float) -> str:

@@ -5,6 +5,7 @@
 `hang_at` is the smaller tool: a stream whose n-th operation never ends.
 """
 
+import functools
 import itertools
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -57,9 +58,16 @@ async def leaves_nothing(timeout: float = 10.0) -> AsyncGenerator[None]:
     Raises:
         AssertionError: something is left `timeout` seconds after the block.
     """
-    before = footprint()
+    before = await _settled_footprint(timeout)
     yield
     await wait_footprint(before, timeout)
+
+
+async def _settled_footprint(timeout: float) -> Footprint:
+    """The footprint once tasks that were about to begin something have begun it."""
+    with trio.move_on_after(timeout):
+        await wait_all_tasks_blocked()
+    return footprint()
 
 
 async def cancel_at_every_await(
@@ -87,16 +95,14 @@ async def cancel_at_every_await(
         AssertionError: something is left, or a run did not end.
         Whatever `operation` raised, with a note that names the await.
     """
-    before = footprint()
+    if check is None:
+        check = functools.partial(wait_footprint, await _settled_footprint(timeout), timeout)
     for n in itertools.count(1):
         if n > max_awaits:
             raise AssertionError(f"no run completed within {max_awaits} awaits")
         with annotated(f"cancelled at await {n}"):
             reached = await _run_cancelled(operation, n, timeout)
-            if check is None:
-                await wait_footprint(before, timeout)
-            else:
-                await check()
+            await check()
         if reached < n:
             return reached
     raise AssertionError("unreachable")
