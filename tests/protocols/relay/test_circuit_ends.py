@@ -132,7 +132,8 @@ async def test_an_end_whose_session_ends_takes_the_circuit_with_it(leaver: str, 
             with pytest.raises(trio.BrokenResourceError):
                 await circuit.receive_some()
             if leaver == "near":  # the far end's own task ends with the session that it runs in
-                await broken.wait()
+                with trio.fail_after(10):
+                    await broken.wait()
         await assert_nothing_left(net, near, far)
 
 

@@ -22,6 +22,7 @@ from agentmesh.protocols.relay.wire import (
     StatusMessage,
     decode_stop,
     encode_stop_connect,
+    encode_stop_status,
 )
 from agentmesh.runtime.messages import read_message, write_message
 from agentmesh.runtime.registry import Protocol
@@ -124,7 +125,8 @@ async def test_a_far_end_that_accepts_when_the_caller_has_left_is_told(autojump_
         await reserve(far, net.router.peer)
         with trio.move_on_after(1):
             await open_circuit(near, net.router.peer, far.peer)
-        await told.wait()
+        with trio.fail_after(10):
+            await told.wait()
         await assert_nothing_left(net, near, far)
 
 
