@@ -1,0 +1,124 @@
+"""A control plane that is a value of this process: no database, no HTTP, so it runs on a virtual clock."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import trio
+
+from agentmesh.control_plane.client import Issued, MeshInfo, RouterLoad
+from agentmesh.control_plane.errors import (
+    ControlPlaneUnavailableError,
+    EnrollmentRejectedError,
+    RequestRefusedError,
+    UnauthorizedError,
+)
+from agentmesh.control_plane.routers import RouterRecord
+from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, SigningKey, TrustedKeys, mint, verify
+from agentmesh.errors import CredentialError, RemoteProtocolError
+from agentmesh.identity import Identity
+from agentmesh.types import Address, PeerId
+
+START = 1_800_000_000.0  # wall-clock seconds at which virtual time begins
+NODE_TOKEN, ROUTER_TOKEN = "a token for nodes", "a token for routers"
+
+
+def wall_clock() -> float:
+    """A wall clock that goes with Trio's."""
+    return START + trio.current_time()
+
+
+@attrs.define
+class Plane:
+    """Mints and lists as the real one does, as far as members see it.
+
+    Attributes:
+        ttl: seconds that its credentials are good for.
+        is_away: it answers nobody.
+        refuses: members that it does not honour any more.
+        keys: what signs; the last of them mints.
+        routers: what `info` lists.
+        calls: how often each call was made, and how many credentials were issued.
+    """
+
+    now: Callable[[], float] = wall_clock
+    ttl: float = 24 * 3600.0
+    is_away: bool = False
+    refuses: set[PeerId] = attrs.Factory(set[PeerId])
+    tokens: dict[str, str] = attrs.Factory(lambda: {NODE_TOKEN: ROLE_NODE, ROUTER_TOKEN: ROLE_ROUTER})
+    keys: list[SigningKey] = attrs.Factory(lambda: [SigningKey.generate()])
+    routers: dict[PeerId, RouterRecord] = attrs.Factory(dict[PeerId, RouterRecord])
+    calls: Counter[str] = attrs.Factory(Counter[str])
+    last: dict[PeerId, Issued] = attrs.Factory(dict[PeerId, Issued])
+    roles: dict[PeerId, str] = attrs.Factory(dict[PeerId, str])
+
+    @property
+    def trusted(self) -> TrustedKeys:
+        return TrustedKeys(frozenset(key.public for key in self.keys))
+
+    def client(self, identity: Identity) -> "Client":
+        return Client(self, identity.peer)
+
+    def issue(self, peer: PeerId, labels: Mapping[str, str] | None = None) -> Issued:
+        self.calls["issue"] += 1
+        expires_at = float(int(self.now() + self.ttl))
+        token = mint(self.keys[-1], peer=peer, role=self.roles[peer], labels=labels or {}, expires_at=expires_at)
+        self.last[peer] = Issued(token, expires_at)
+        return self.last[peer]
+
+
+@attrs.frozen
+class Client:
+    """What one member calls it with: a `PlaneClient`."""
+
+    plane: Plane
+    peer: PeerId
+
+    async def enroll(self, token: str, *, role: str = "", labels: Mapping[str, str] | None = None) -> Issued:
+        await self._call("enroll")
+        if self.plane.tokens.get(token) != (role or self.plane.tokens.get(token)) or token not in self.plane.tokens:
+            raise EnrollmentRejectedError("not enrolled: invalid bootstrap token")
+        self.plane.roles[self.peer] = self.plane.tokens[token]
+        self.plane.refuses.discard(self.peer)
+        return self.plane.issue(self.peer, labels)
+
+    async def refresh(self, credential: bytes) -> Issued:
+        await self._call("refresh")
+        last = self.plane.last.get(self.peer)
+        if last is None or self.peer in self.plane.refuses or last.expires_at < self.plane.now():
+            raise UnauthorizedError("the peer is not enrolled", 401)
+        return self.plane.issue(self.peer) if last.credential == credential else last
+
+    async def keys(self, trusted: TrustedKeys | None = None) -> TrustedKeys:
+        await self._call("keys")
+        if trusted is not None and not trusted.keys & self.plane.trusted.keys:
+            raise RemoteProtocolError("no key that we trust has signed the control plane's set")
+        return self.plane.trusted
+
+    async def info(self) -> MeshInfo:
+        await self._call("info")
+        return MeshInfo(tuple(self.plane.routers.values()))
+
+    async def renew_lease(
+        self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None
+    ) -> float:
+        await self._call("renew_lease")
+        if self.peer in self.plane.refuses:
+            raise UnauthorizedError("the peer is not enrolled", 401)
+        try:
+            shown = verify(credential, peer=self.peer, trusted=self.plane.trusted, now=self.plane.now())
+        except CredentialError as exc:
+            raise UnauthorizedError(str(exc), 401) from exc
+        if shown.role != ROLE_ROUTER:
+            raise RequestRefusedError("the peer is not a router", 403)
+        load = load or RouterLoad()
+        self.plane.routers[self.peer] = RouterRecord(
+            self.peer, tuple(addresses), {}, load.connections, load.connection_limit
+        )
+        return self.plane.now() + 900.0
+
+    async def _call(self, name: str) -> None:
+        self.plane.calls[name] += 1
+        await trio.lowlevel.checkpoint()
+        if self.plane.is_away:
+            raise ControlPlaneUnavailableError("the control plane does not answer")
