@@ -147,16 +147,14 @@ class _Upgrade:
         """multistream and TLS. The dialer's ClientHello leaves with its proposal, before the answer to it."""
         if self._side is Side.DIALER:
             self._tls.handshake()
-            await self._send(self._security.data_to_send() + self._tls.data_to_send())
+            await self._flush()
         while self._security.receive_data(await self._receive()) is None:
-            await self._send(self._security.data_to_send())
-        answer = self._security.data_to_send()
+            await self._flush()
         self._tls.receive_data(self._security.trailing())
         while not self._tls.handshake():
-            await self._send(answer + self._tls.data_to_send())
-            answer = b""
+            await self._flush()
             self._tls.receive_data(await self._receive())
-        await self._send(answer + self._tls.data_to_send())
+        await self._flush()
 
     async def _agree_on_muxer(self, link: SecureLink) -> bytes:
         muxer = Proposer([YAMUX_PROTOCOL]) if self._side is Side.DIALER else Responder(YAMUX_PROTOCOL.__eq__)
@@ -181,14 +179,15 @@ class _Upgrade:
         if self._received > MAX_HANDSHAKE_BYTES:
             raise RemoteProtocolError(f"a handshake of more than {MAX_HANDSHAKE_BYTES} bytes")
 
-    async def _send(self, data: bytes) -> None:
-        if data:
+    async def _flush(self) -> None:
+        """Send what the negotiation has to say, and TLS behind it."""
+        if data := self._security.data_to_send() + self._tls.data_to_send():
             await self._stream.send_all(data)
 
     async def _send_alert(self) -> None:
         """Tell the peer why, if it takes no more than a moment."""
         with trio.move_on_after(ALERT_TIMEOUT):
             try:
-                await self._send(self._tls.data_to_send())
+                await self._flush()
             except trio.BrokenResourceError:
                 return

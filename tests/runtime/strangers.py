@@ -1,7 +1,8 @@
 """TLS peers that are not ours: with any certificate or none, any version, any ALPN; and a wire between two machines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import trio
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -9,7 +10,8 @@ from OpenSSL import SSL
 
 from agentmesh.certificates import make_certificate
 from agentmesh.identity import Identity
-from agentmesh.runtime.tls import READ_BYTES, Side, TlsMachine
+from agentmesh.runtime.multistream import GREETING, encode_message
+from agentmesh.runtime.tls import READ_BYTES, TLS_PROTOCOL, Side, TlsContext, TlsMachine
 
 METHODS = {Side.DIALER: SSL.TLS_CLIENT_METHOD, Side.LISTENER: SSL.TLS_SERVER_METHOD}
 EVERYTHING = 1 << 30
@@ -49,6 +51,7 @@ def stranger(
     *,
     above: Sequence[x509.Certificate] = (),
     alpn: Sequence[bytes] = (),
+    answers: Sequence[bytes] = (),
     version: int = SSL.TLS1_3_VERSION,
 ) -> TlsMachine:
     """One end of a TLS connection that another implementation might make.
@@ -58,6 +61,7 @@ def stranger(
         proof: its certificate and key; None for none.
         above: further certificates that it sends.
         alpn: what it offers, if it dials.
+        answers: what it agrees to, if it listens and this is offered.
         version: of TLS, this one only.
     """
     context = SSL.Context(METHODS[side])
@@ -72,6 +76,10 @@ def stranger(
         context.add_extra_chain_cert(certificate)
     if alpn:
         context.set_alpn_protos(list(alpn))
+    if answers:
+        context.set_alpn_select_callback(
+            lambda _, offered: next((one for one in answers if one in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
+        )
     return TlsMachine(SSL.Connection(context, None), side, memoryview(bytearray(READ_BYTES)))
 
 
@@ -96,3 +104,72 @@ def shake_hands(dialer: TlsMachine, listener: TlsMachine, cut: int = EVERYTHING)
             for start in range(0, len(wire), cut):
                 other.receive_data(wire[start : start + cut])
                 finished[other is listener] = other.handshake()
+
+
+class StrangerContext(TlsContext):
+    """Gives our own upgrade a TLS connection that another implementation might make; arguments as `stranger`."""
+
+    def __init__(self, make: Callable[[Side], TlsMachine]) -> None:
+        super().__init__(Identity.generate())
+        self._make = make
+
+    def connection(self, side: Side) -> TlsMachine:
+        return self._make(side)
+
+
+class StrangerLink:
+    """A connection driven by hand: TLS, after a multistream proposal of it, over any stream."""
+
+    def __init__(self, stream: trio.abc.Stream, tls: TlsMachine) -> None:
+        self._stream = stream
+        self._tls = tls
+
+    async def dial(self) -> None:
+        """Be the dialer of a handshake, up to its end."""
+        await self._stream.send_all(GREETING + encode_message(TLS_PROTOCOL))
+        await self._expect(GREETING + encode_message(TLS_PROTOCOL))
+        await self._shake_hands()
+
+    async def listen(self) -> None:
+        """Be the listener."""
+        await self._expect(GREETING + encode_message(TLS_PROTOCOL))
+        await self._stream.send_all(GREETING + encode_message(TLS_PROTOCOL))
+        await self._shake_hands()
+
+    async def send(self, plaintext: bytes) -> None:
+        self._tls.write(plaintext)
+        await self._flush()
+
+    async def receive(self) -> bytes:
+        """Plaintext, b"" at the end."""
+        try:
+            while not (plaintext := bytes(self._tls.read())):
+                if not (data := await self._stream.receive_some()):
+                    return b""
+                self._tls.receive_data(data)
+        except EOFError:
+            return b""
+        return plaintext
+
+    async def expect(self, expected: bytes) -> None:
+        """These bytes must come, in whatever pieces."""
+        received = b""
+        while len(received) < len(expected):
+            received += await self.receive()
+        assert received == expected
+
+    async def _shake_hands(self) -> None:
+        while not self._tls.handshake():
+            await self._flush()
+            self._tls.receive_data(await self._stream.receive_some())
+        await self._flush()
+
+    async def _flush(self) -> None:
+        if data := self._tls.data_to_send():
+            await self._stream.send_all(data)
+
+    async def _expect(self, expected: bytes) -> None:
+        received = b""
+        while len(received) < len(expected):
+            received += await self._stream.receive_some(len(expected) - len(received))
+        assert received == expected
