@@ -11,7 +11,7 @@ from agentmesh.errors import RemoteProtocolError
 
 @attrs.frozen
 class Attached:
-    """The member is in the mesh."""
+    """The member is in the mesh. Peer IDs, and the transport over which it holds its routers: "tcp" or "ws"."""
 
     peer: str
     routers: list[str]
@@ -19,11 +19,20 @@ class Attached:
 
 
 @attrs.frozen
+class CircuitOpened:
+    """A router relays for the member from now on. Peer IDs."""
+
+    router: str
+    to: str
+
+
+@attrs.frozen
 class Progressed:
-    """Bytes of the download that have come."""
+    """Bytes of the download that have come, in so many seconds."""
 
     bytes: int
     total: int
+    seconds: float
 
 
 @attrs.frozen
@@ -44,8 +53,10 @@ class ToolAnswered:
     seconds: float
 
 
-Report = Attached | Progressed | Downloaded | ToolAnswered
-KINDS: dict[str, type[Report]] = {kind.__name__: kind for kind in (Attached, Progressed, Downloaded, ToolAnswered)}
+Report = Attached | CircuitOpened | Progressed | Downloaded | ToolAnswered
+KINDS: dict[str, type[Report]] = {
+    kind.__name__: kind for kind in (Attached, CircuitOpened, Progressed, Downloaded, ToolAnswered)
+}
 
 
 def send_report(report: Report) -> None:

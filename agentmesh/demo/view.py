@@ -1,94 +1,136 @@
-"""What the demo shows while it runs: who is up, who is attached where, how far the downloads are."""
+"""What the demo tells while it runs: a picture that is redrawn in a terminal, a line for each event anywhere else."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
 
-import attrs
-from rich.console import Console, Group, RenderableType
+import trio
+from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
-from rich.table import Table
 
-REFRESH_PER_SECOND = 8
+from agentmesh.demo.scene import TRANSPORT_NAMES, Act, Path, Phase, Player, Scene
+from agentmesh.demo.screen import OUTWARD, TITLE, Screen
 
-
-@attrs.define
-class Row:
-    """One process in the table."""
-
-    name: str
-    what: str
-    pid: int
-    peer: str = ""
-    attached: str = ""
-    state: str = "starting"
+REDRAW_INTERVAL = 0.1  # seconds
+QUARTERS = 4  # how often a download says how far it is, where nothing is redrawn
 
 
 class View:
-    """The live table; plain lines when the output is no terminal.
+    """The scene, and how it is shown.
 
     Args:
-        console: where to draw.
+        console: where to.
+        animated: whether `console` is a terminal that can be drawn over.
+        clock: gives seconds, from any start.
+        players: names of the processes, and what each does.
+        acts: keys of the acts, and what each is.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._rows: dict[str, Row] = {}
-        self._names: dict[str, str] = {}
-        self._progress = Progress(
-            TextColumn("{task.description:<28}"),
-            BarColumn(40),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=console,
+    def __init__(
+        self,
+        console: Console,
+        animated: bool,
+        clock: Callable[[], float],
+        players: Sequence[tuple[str, str]],
+        acts: Sequence[tuple[str, str]],
+    ) -> None:
+        self.scene = Scene(
+            {name: Player(name, what) for name, what in players}, {key: Act(title) for key, title in acts}
         )
-        self._bars: dict[str, TaskID] = {}
-        self.live = Live(self._draw(), console=console, refresh_per_second=REFRESH_PER_SECOND, transient=False)
+        self._console = console
+        self._clock = clock
+        self._started_at = clock()
+        self._live = Live(console=console, auto_refresh=False, get_renderable=self._screen) if animated else None
 
-    def add(self, name: str, what: str, pid: int) -> None:
-        """A process has been started."""
-        self._rows[name] = Row(name, what, pid)
-        self._changed(f"{name}: started, pid {pid}")
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was made."""
+        return self._clock() - self._started_at
 
-    def up(self, name: str, peer: str = "", attached: list[str] | None = None, state: str = "up") -> None:
-        """A process is up. `attached` are the peer IDs of its routers."""
-        row = self._rows[name]
-        row.peer, row.state = peer or row.peer, state
-        if peer:
-            self._names[peer] = name
-        if attached is not None:
-            row.attached = ", ".join(sorted(self._names.get(router, router) for router in attached))
-        where = f", attached to {row.attached}" if row.attached else ""
-        self._changed(f"{name}: {state}{where}")
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Show it while the block runs; the last picture stays."""
+        if self._live is None:
+            self._console.print(f"agentmesh demo: {TITLE}. {OUTWARD}", soft_wrap=True)
+            yield
+            return
+        with self._live:
+            yield
+            self._live.refresh()
+        self._console.print()
 
-    def state(self, name: str, state: str) -> None:
-        """Say what a process is doing."""
-        self._rows[name].state = state
-        self._changed(f"{name}: {state}")
+    async def animate(self) -> NoReturn:
+        """Redraw, until cancelled."""
+        while True:
+            if self._live is not None:
+                self._live.refresh()
+            await trio.sleep(REDRAW_INTERVAL)
 
-    def progressed(self, what: str, done: int, total: int) -> None:
-        """A download has come this far, in bytes."""
-        if what not in self._bars:
-            self._bars[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._bars[what], completed=done)
-        self._redraw()
+    # ── the processes ──
 
-    def _changed(self, line: str) -> None:
-        if not self._console.is_terminal:
-            self._console.print(line, highlight=False, soft_wrap=True)
-        self._redraw()
+    def started(self, name: str, pid: int) -> None:
+        player = self.scene.players[name]
+        player.phase, player.pid = Phase.STARTING, pid
+        self._say(name, f"started, pid {pid}: {player.what}")
 
-    def _redraw(self) -> None:
-        self.live.update(self._draw())
+    def up(self, name: str) -> None:
+        self.scene.players[name].phase = Phase.UP
+        self._say(name, "up")
 
-    def _draw(self) -> RenderableType:
-        return Group(_table(self._rows), self._progress) if self._console.is_terminal else ""
+    def attached(self, name: str, routers: Sequence[str], transport: str) -> None:
+        """A member holds these routers, over "tcp" or "ws"."""
+        player = self.scene.players[name]
+        player.phase, player.routers, player.transport = Phase.UP, tuple(routers), transport
+        self._say(name, f"attached to {', '.join(routers)} over {TRANSPORT_NAMES[transport]}")
 
+    def ended(self, name: str) -> None:
+        """A process ended that should not have."""
+        self.scene.players[name].phase = Phase.FAILED
+        self._say(name, "ended")
 
-def _table(rows: Mapping[str, Row]) -> Table:
-    table = Table(title="agentmesh demo", title_justify="left")
-    for column in ("process", "what it does", "pid", "peer", "attached to", "state"):
-        table.add_column(column, no_wrap=True)
-    for row in rows.values():
-        peer = f"…{row.peer[-8:]}" if row.peer else ""
-        table.add_row(row.name, row.what, str(row.pid), peer, row.attached, row.state)
-    return table
+    # ── the acts ──
+
+    def began(self, key: str) -> None:
+        act = self.scene.acts[key]
+        act.phase = Phase.RUNNING
+        self._say(self._number(key), act.title)
+
+    def relayed(self, path: Path) -> None:
+        """A circuit is open."""
+        self.scene.path = path
+        self._say(
+            "",
+            f"{path.caller} > {path.router} > {path.callee}, encrypted end to end: {path.router} has no key to it",
+        )
+
+    def progressed(self, key: str, done: int, total: int, seconds: float) -> None:
+        """So many bytes of a file have come."""
+        act = self.scene.acts[key]
+        quarter = QUARTERS * act.done // total
+        act.done, act.total, act.seconds = done, total, seconds
+        if QUARTERS * done // total > quarter and done < total:
+            self._say("", act.figures)
+
+    def held(self, key: str, result: str) -> None:
+        """An act came out as it should."""
+        act = self.scene.acts[key]
+        act.phase, act.result = Phase.HELD, result
+        self._say("", act.figures)
+
+    def broke_off(self) -> None:
+        """Whatever was under way did not come to its end."""
+        for act in self.scene.acts.values():
+            if act.phase is Phase.RUNNING:
+                act.phase = Phase.FAILED
+
+    def _number(self, key: str) -> str:
+        return f"act {list(self.scene.acts).index(key) + 1}"
+
+    def _screen(self) -> Screen:
+        return Screen(self.scene, self.elapsed)
+
+    def _say(self, who: str, what: str) -> None:
+        if self._live is None:
+            self._console.print(
+                f"{self.elapsed:5.1f} s  {who:<14} {what}", highlight=False, markup=False, soft_wrap=True
+            )
