@@ -1,103 +1,23 @@
-"""The handshake between hosts, with real credentials."""
+"""The answering side, between hosts and with real credentials."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from agentmesh.abc import Admission, Stream
-from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, Credential, SigningKey, TrustedKeys, mint, verify
-from agentmesh.errors import CredentialError, ErrorCode, RejectedError, RemoteProtocolError
+from agentmesh.credentials import ROLE_ROUTER, Credential
+from agentmesh.errors import ErrorCode, RejectedError
 from agentmesh.identity import Identity
 from agentmesh.protocols.auth import AUTH_ID, AuthPolicy, AuthStatistics, Result, authenticate, protocol
 from agentmesh.protocols.auth.driver import MAX_STREAMS_PER_PEER
 from agentmesh.protocols.auth.machine import AUTH_TIMEOUT
-from agentmesh.protocols.auth.wire import Answer, encode_answer, encode_frame_message
-from agentmesh.runtime.admission import AdmissionBook
-from agentmesh.runtime.host import Host, open_host
-from agentmesh.runtime.messages import write_message
-from agentmesh.runtime.registry import Protocol
+from agentmesh.protocols.auth.wire import encode_frame_message
+from agentmesh.runtime.host import open_host
 from agentmesh.testing import MemoryNetwork, cancel_at_every_await
-from agentmesh.types import Address, PeerId, ProtocolId
+from agentmesh.types import Address, PeerId
 from agentmesh.wire.framing import encode_varint
-
-EPOCH = 1_900_000_000.0
-KEY = SigningKey.generate()
-GATED_ID = ProtocolId("/test/gated/1.0.0")
-
-
-def wall_clock() -> float:
-    return EPOCH + trio.current_time()
-
-
-def check(token: bytes, peer: PeerId) -> Credential:
-    return verify(token, peer=peer, trusted=TrustedKeys(frozenset({KEY.public})), now=wall_clock())
-
-
-def credential_of(peer: PeerId, *, key: SigningKey = KEY, role: str = ROLE_NODE, lasting: float = 1000.0) -> bytes:
-    return mint(key, peer=peer, role=role, labels={}, expires_at=wall_clock() + lasting)
-
-
-async def serve_gated(stream: Stream) -> None:
-    await stream.send_all(b"welcome")
-
-
-@attrs.define
-class Pair:
-    """A router that answers handshakes and a member with a session to it."""
-
-    router: Host
-    member: Host
-    statistics: AuthStatistics
-    banned: set[PeerId] = attrs.Factory(set[PeerId])
-
-    async def authenticate(self, token: bytes | None = None, required_role: str | None = ROLE_ROUTER) -> Credential:
-        async with await self.member.open_stream(self.router.peer, AUTH_ID) as stream:
-            return await authenticate(
-                stream,
-                token=credential_of(self.member.peer) if token is None else token,
-                verify=check,
-                required_role=required_role,
-            )
-
-    async def knock(self) -> bytes | bytearray:
-        """What the gated protocol says to the member."""
-        async with await self.member.open_stream(self.router.peer, GATED_ID) as stream:
-            return await stream.receive_some()
-
-    def results(self) -> dict[str, int]:
-        return {str(result): count for result, count in self.statistics.results.items() if count}
-
-
-@asynccontextmanager
-async def open_pair(own: Callable[[PeerId], bytes] | None = None) -> AsyncGenerator[Pair]:
-    network, identity = MemoryNetwork(), Identity.generate()
-    admissions, statistics, banned = AdmissionBook(wall_clock), AuthStatistics(), set[PeerId]()
-
-    def admit(peer: PeerId, credential: Credential) -> None:
-        admissions.admit(peer, Admission.MEMBER, credential.expires_at)
-
-    policy = AuthPolicy(
-        verify=check,
-        own=lambda: own(identity.peer) if own else credential_of(identity.peer, role=ROLE_ROUTER),
-        admit=admit,
-        is_banned=banned.__contains__,
-    )
-    async with (
-        open_host(
-            identity=identity,
-            transports=[network.transport("router")],
-            protocols=[protocol(policy, statistics=statistics), Protocol(GATED_ID, serve_gated, Admission.MEMBER)],
-            listen=[Address.parse("/memory/1")],
-            admissions=admissions,
-        ) as router,
-        open_host(identity=Identity.generate(), transports=[network.transport("member")]) as member,
-    ):
-        await member.connect(router.peer, router.addresses)
-        yield Pair(router, member, statistics, banned)
+from tests.protocols.auth.net import anothers, check, credential_of, expired, foreign, garbage, open_pair, wall_clock
 
 
 async def test_each_learns_the_others_credential_and_the_gate_opens(autojump_clock: MockClock) -> None:
@@ -123,22 +43,6 @@ async def test_the_gate_closes_when_the_credential_expires_and_a_new_one_keeps_i
         await trio.sleep(20)
         with pytest.raises(RejectedError):
             await pair.knock()
-
-
-def foreign(me: PeerId) -> bytes:
-    return credential_of(me, key=SigningKey.generate(), role=ROLE_ROUTER)
-
-
-def expired(me: PeerId) -> bytes:
-    return credential_of(me, role=ROLE_ROUTER, lasting=-10)
-
-
-def anothers(me: PeerId) -> bytes:
-    return credential_of(Identity.generate().peer, role=ROLE_ROUTER)
-
-
-def garbage(me: PeerId) -> bytes:
-    return b"biscuit"
 
 
 @pytest.mark.parametrize("make", [foreign, expired, anothers, garbage])
@@ -276,74 +180,6 @@ async def test_every_result_is_there_from_the_start() -> None:
     assert [str(result) for result in Result] == [
         *("ok", "banned", "rate_limited", "read_failed", "invalid_frame", "unauthorized")
     ]
-
-
-# ── answerers that are not what they should be ──
-
-
-@pytest.mark.parametrize(
-    ("own", "reason"),
-    [
-        (credential_of, "wrong_role"),
-        (expired, "expired"),
-        (foreign, "untrusted"),
-        (anothers, "wrong_peer"),
-        (garbage, "malformed"),
-    ],
-)
-async def test_the_answerers_credential_is_held_to_the_same(
-    own: Callable[[PeerId], bytes], reason: str, autojump_clock: MockClock
-) -> None:
-    async with open_pair(own) as pair:
-        with pytest.raises(CredentialError) as wrong:
-            await pair.authenticate()
-        assert wrong.value.reason == reason
-
-
-async def test_any_role_will_do_when_none_is_asked_for(autojump_clock: MockClock) -> None:
-    async with open_pair(credential_of) as pair:
-        assert (await pair.authenticate(required_role=None)).role == ROLE_NODE
-
-
-async def with_answerer(serve: Callable[[Stream], Awaitable[None]]) -> None:
-    network = MemoryNetwork()
-    async with (
-        open_host(
-            identity=Identity.generate(),
-            transports=[network.transport("router")],
-            protocols=[Protocol(AUTH_ID, serve)],
-            listen=[Address.parse("/memory/1")],
-        ) as router,
-        open_host(identity=Identity.generate(), transports=[network.transport("member")]) as member,
-    ):
-        await member.connect(router.peer, router.addresses)
-        async with await member.open_stream(router.peer, AUTH_ID) as stream:
-            await authenticate(stream, token=credential_of(member.peer), verify=check)
-
-
-async def test_a_polite_refusal_is_one_too(autojump_clock: MockClock) -> None:
-    async def decline(stream: Stream) -> None:
-        await write_message(stream, encode_answer(Answer(False, error="closed today")))
-
-    with pytest.raises(RejectedError, match="closed today") as refused:
-        await with_answerer(decline)
-    assert refused.value.code == ErrorCode.GATED
-
-
-async def test_nonsense_is_the_answerers_fault(autojump_clock: MockClock) -> None:
-    async def babble(stream: Stream) -> None:
-        await stream.send_all(b"\x03\xff\xff\xff")
-
-    with pytest.raises(RemoteProtocolError):
-        await with_answerer(babble)
-
-
-async def test_silence_is_not_waited_out(autojump_clock: MockClock) -> None:
-    async def hang(stream: Stream) -> None:
-        await trio.sleep_forever()
-
-    with pytest.raises(trio.TooSlowError):
-        await with_answerer(hang)
 
 
 async def test_a_handshake_cancelled_anywhere_leaves_nothing(autojump_clock: MockClock) -> None:
