@@ -6,7 +6,6 @@
 """
 
 import functools
-import itertools
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -97,15 +96,13 @@ async def cancel_at_every_await(
     """
     if check is None:
         check = functools.partial(wait_footprint, await _settled_footprint(timeout), timeout)
-    for n in itertools.count(1):
-        if n > max_awaits:
-            raise AssertionError(f"no run completed within {max_awaits} awaits")
+    for n in range(1, max_awaits + 1):
         with annotated(f"cancelled at await {n}"):
             reached = await _run_cancelled(operation, n, timeout)
             await check()
         if reached < n:
             return reached
-    raise AssertionError("unreachable")
+    raise AssertionError(f"no run completed within {max_awaits} awaits")
 
 
 async def _run_cancelled(operation: Callable[[], Awaitable[object]], n: int, timeout: float) -> int:

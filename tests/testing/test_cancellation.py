@@ -168,9 +168,13 @@ async def test_the_nth_operation_hangs(autojump_clock: trio.testing.MockClock) -
     assert stream.hanging.is_set()
     await stream.wait_send_all_might_not_block()
     await stream.send_all(b" third")
-    await stream.aclose()
-    assert stream.calls == 4
+    await other.send_all(b"answer")
+    assert await stream.receive_some() == b"answer"
+    await stream.send_eof()
+    assert stream.calls == 6
     assert await other.receive_some() == b"first third"
+    assert await other.receive_some() == b""
+    await stream.aclose()
     assert await other.receive_some() == b""
 
 

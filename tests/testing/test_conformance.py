@@ -1,13 +1,14 @@
 """check_transport can fail: each fault planted in a good transport is found, by the check that is there for it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
 from agentmesh.abc import Transport
-from agentmesh.testing import TRANSPORT_CHECKS, check_transport
+from agentmesh.testing import TRANSPORT_CHECKS, TransportSetup, check_transport
+from agentmesh.testing.conformance import Check
 from agentmesh.transports.memory import MemoryHub
 from tests.testing.faults import (
     ANY,
@@ -65,13 +66,13 @@ FAULTS: dict[type[Faulty], tuple[str, str]] = {
 }
 
 
-async def check(transport: type[Faulty]) -> None:
+async def check(transport: type[Faulty], checks: Sequence[Check] = TRANSPORT_CHECKS) -> None:
     @asynccontextmanager
     async def make() -> AsyncGenerator[tuple[Transport, Transport]]:
         faulty = transport(MemoryHub())
         yield faulty, faulty
 
-    await check_transport(make, ANY, transfer_bytes=1 << 20, max_buffered_bytes=1 << 20)
+    await check_transport(make, ANY, transfer_bytes=1 << 20, max_buffered_bytes=1 << 20, checks=checks)
 
 
 async def test_no_fault_is_no_failure(autojump_clock: trio.testing.MockClock) -> None:
@@ -92,3 +93,14 @@ def test_every_check_has_a_name_of_its_own() -> None:
     names = [check.__name__ for check in TRANSPORT_CHECKS]
     assert len(set(names)) == len(names)
     assert {name for name, _ in FAULTS.values()} <= set(names)
+
+
+async def test_failures_of_several_kinds_stay_together() -> None:
+    async def fails(setup: TransportSetup) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ExceptionGroup("two", [AssertionError("the check's"), KeyError("the transport's")])
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await check(Faulty, [fails])
+    assert caught.group_contains(KeyError)
+    assert caught.group_contains(AssertionError)

@@ -147,10 +147,15 @@ async def test_a_thawed_host_goes_on(autojump_clock: trio.testing.MockClock) -> 
         network.freeze("b")
         await here.send_all(b"one ")
         nursery.start_soon(there.send_all, b"from below")
-        await trio.sleep(100)
-        network.thaw("b")
+        nursery.start_soon(thaw_after, network, 100)
         assert await there.receive_some() == b"one "
         assert await here.receive_some() == b"from below"
+    assert trio.current_time() >= 100
+
+
+async def thaw_after(network: MemoryNetwork, seconds: float) -> None:
+    await trio.sleep(seconds)
+    network.thaw("b")
 
 
 async def test_a_frozen_host_accepts_without_serving(autojump_clock: trio.testing.MockClock) -> None:

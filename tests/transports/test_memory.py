@@ -90,6 +90,13 @@ async def test_a_cancelled_receive_loses_nothing(autojump_clock: trio.testing.Mo
     assert await other.receive_some() == b"kept"
 
 
+async def test_a_closed_stream_has_no_end_to_send() -> None:
+    one, _ = pair()
+    await one.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        await one.send_eof()
+
+
 async def test_a_cut_breaks_both_ends() -> None:
     one, other = pair()
     await one.send_all(b"lost")
