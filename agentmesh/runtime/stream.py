@@ -10,7 +10,7 @@ from agentmesh.errors import REFUSALS, ErrorCode, RejectedError, RemoteProtocolE
 from agentmesh.runtime.guard import Guard
 from agentmesh.runtime.multistream import Proposer, Responder
 from agentmesh.runtime.yamux import Channel
-from agentmesh.runtime.yamux.states import READABLE, SENDABLE, State
+from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
 from agentmesh.types import PeerId, ProtocolId
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class MuxStream(Stream):
             raise trio.ClosedResourceError("this stream was closed")
         self._session.check_open()
         if self._channel is not None and self._channel.state not in SENDABLE:
-            if self._channel.state is State.RESET:
+            if self._channel.state in BROKEN:
                 raise self._reset_error(self._channel)
             raise trio.ClosedResourceError("send after send_eof")
 
@@ -128,14 +128,19 @@ class MuxStream(Stream):
             if self._closed:
                 raise trio.ClosedResourceError("this stream was closed")
             await trio.lowlevel.checkpoint()
-            channel = self._channel
-            if channel is None or self._prefix:  # whoever waits for an answer must have asked
-                channel = self._queue(b"")
+            channel = self._ask()
             while (data := self._take(channel, max_bytes)) is None:
                 await self._receiver.park()
                 if self._closed:
                     raise trio.ClosedResourceError("this stream was closed")
             return data
+
+    def _ask(self) -> Channel:
+        """Whoever waits for an answer must have asked. What has come can be read even when that is too late."""
+        channel = self._channel
+        if channel is None or (self._prefix and self._session.is_open and channel.state in SENDABLE):
+            return self._queue(b"")
+        return channel
 
     def _take(self, channel: Channel, max_bytes: int | None) -> bytes | None:
         """Bytes that have come; b"" at the end; None to wait."""

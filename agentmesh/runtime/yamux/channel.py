@@ -15,7 +15,7 @@ class Channel:
     Attributes:
         id: the stream's number on the wire; odd when the dialer opened it.
         state: where its life stands.
-        reset_code: libp2p's error code once `state` is RESET.
+        reset_code: libp2p's error code once `state` is CUT or RESET.
         queued: bytes given to `Mux.send` that have not been taken for the link yet.
         readable: bytes received that `Mux.read` has not given out yet.
     """

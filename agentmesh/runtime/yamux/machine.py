@@ -350,10 +350,9 @@ class Mux:
     def _cut(self, channel: Channel) -> None:
         """The peer reset the stream: what it sent before stays readable only if it had finished."""
         channel.drop()
-        finished = channel.state in (State.REMOTE_DONE, State.DONE)
-        if not finished:
-            channel.inbox.clear()
         self._step(channel, Input.RECV_RST)
+        if channel.state is State.RESET:
+            channel.inbox.clear()
         self._events.append(ChannelReset(channel))
 
     # ── the stream's life ──

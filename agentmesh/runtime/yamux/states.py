@@ -2,8 +2,9 @@
 
 A stream has two directions. Reading the rows: ours may be open or done, the peer's may be open or done, and an
 application that closed the stream no longer reads (ABANDONED), so that the peer's bytes have nowhere to go. When some
-come all the same the stream is SHEDDING: what we queued still goes out, then a reset tells the peer to stop. Bytes that
-a peer sends behind its own end (py-libp2p does) are thrown away, and change nothing.
+come all the same the stream is SHEDDING: what we queued still goes out, then a reset tells the peer to stop. So a reset
+may follow a proper end. The stream is CUT then: what came can be read, to its end, and only sending fails. Bytes that a
+peer sends behind its own end (py-libp2p does) are thrown away, and change nothing.
 """
 
 import enum
@@ -16,6 +17,7 @@ class State(enum.Enum):
     ABANDONED = "abandoned"
     SHEDDING = "shedding"
     DONE = "done"
+    CUT = "cut"
     RESET = "reset"
 
 
@@ -33,14 +35,16 @@ ROWS: dict[State, tuple[State | None, ...]] = {
     #                  SEND_FIN          CLOSE            SEND_RST     RECV_DATA         RECV_FIN          RECV_RST
     State.OPEN: (State.LOCAL_DONE, State.ABANDONED, State.RESET, State.OPEN, State.REMOTE_DONE, State.RESET),
     State.LOCAL_DONE: (None, State.ABANDONED, State.RESET, State.LOCAL_DONE, State.DONE, State.RESET),
-    State.REMOTE_DONE: (State.DONE, State.DONE, State.RESET, State.REMOTE_DONE, State.REMOTE_DONE, State.RESET),
+    State.REMOTE_DONE: (State.DONE, State.DONE, State.RESET, State.REMOTE_DONE, State.REMOTE_DONE, State.CUT),
     State.ABANDONED: (None, State.ABANDONED, State.RESET, State.SHEDDING, State.DONE, State.RESET),
     State.SHEDDING: (None, State.SHEDDING, State.RESET, State.SHEDDING, State.DONE, State.RESET),
-    State.DONE: (None, State.DONE, State.RESET, State.DONE, State.DONE, State.RESET),
+    State.DONE: (None, State.DONE, State.RESET, State.DONE, State.DONE, State.CUT),
+    State.CUT: (None, State.CUT, State.CUT, State.CUT, State.CUT, State.CUT),
     State.RESET: (None, State.RESET, State.RESET, State.RESET, State.RESET, State.RESET),
 }
 TRANSITIONS = {(state, got): to for state, row in ROWS.items() for got, to in zip(Input, row, strict=True)}
 
 READABLE = frozenset({State.OPEN, State.LOCAL_DONE})  # the peer may still send
 SENDABLE = frozenset({State.OPEN, State.REMOTE_DONE})
-OVER = frozenset({State.DONE, State.RESET})
+BROKEN = frozenset({State.CUT, State.RESET})  # not by our own end
+OVER = frozenset({State.DONE, State.CUT, State.RESET})

@@ -2,7 +2,7 @@
 
 import itertools
 
-from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, TRANSITIONS, Input, State
+from agentmesh.runtime.yamux.states import BROKEN, OVER, READABLE, SENDABLE, TRANSITIONS, Input, State
 
 
 def test_every_cell_is_decided() -> None:
@@ -11,8 +11,14 @@ def test_every_cell_is_decided() -> None:
 
 def test_reset_is_final() -> None:
     assert {TRANSITIONS[State.RESET, got] for got in Input if got is not Input.SEND_FIN} == {State.RESET}
-    assert all(TRANSITIONS[state, Input.SEND_RST] is State.RESET for state in State)
-    assert all(TRANSITIONS[state, Input.RECV_RST] is State.RESET for state in State)
+    for got in (Input.SEND_RST, Input.RECV_RST):
+        assert {TRANSITIONS[state, got] for state in State} == BROKEN
+
+
+def test_a_cut_is_a_reset_behind_the_peers_own_end() -> None:
+    cut = {state for state in State if TRANSITIONS[state, Input.RECV_RST] is State.CUT}
+    assert cut == {State.REMOTE_DONE, State.DONE, State.CUT}
+    assert {TRANSITIONS[State.CUT, got] for got in Input if got is not Input.SEND_FIN} == {State.CUT}
 
 
 def test_our_end_is_sent_once() -> None:
