@@ -77,9 +77,12 @@ async def listen_tcp(endpoint: Endpoint) -> trio.SocketListener:
     """Listen on a literal endpoint; port 0 takes a free one.
 
     Raises:
-        OSError: the port is taken, or the IP address is not ours.
+        OSError: the port is taken, or the IP address is not ours. Its text says which.
     """
-    (listener,) = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
+    try:
+        (listener,) = await trio.open_tcp_listeners(endpoint.port, host=endpoint.host)
+    except OSError as exc:
+        raise OSError(exc.errno, f"cannot listen on {endpoint.authority}: {exc.strerror}") from exc
     return listener
 
 

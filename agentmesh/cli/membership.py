@@ -1,16 +1,20 @@
-"""The options by which a program gets into the mesh; the router and the node share them."""
+"""How a program gets into the mesh: its options and its start. The router and the node share them."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 import click
+import trio
 
 from agentmesh.cli.params import secret_file
 from agentmesh.errors import AddressError
 from agentmesh.membership import Enrollment
+from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def address(text: str) -> Address:
@@ -30,9 +34,7 @@ def label(text: str) -> tuple[str, str]:
 
 
 def membership_options(command: F) -> F:
-    """Give a command --control-plane, --bootstrap-token-path, --label, --data-dir; it gets them as `enrollment`
-    does.
-    """
+    """Give a command --control-plane, --bootstrap-token-path and --label; `enrollment` takes them as they come."""
     for option in reversed(
         (
             click.option(
@@ -42,7 +44,7 @@ def membership_options(command: F) -> F:
                 metavar="URL",
                 envvar="AGENTMESH_CONTROL_PLANE",
                 show_envvar=True,
-                help="The control plane of the mesh.",
+                help="URL of the control plane of the mesh.",
             ),
             click.option(
                 "--bootstrap-token-path",
@@ -70,3 +72,25 @@ def membership_options(command: F) -> F:
 def enrollment(control_plane: str, token: str | None, labels: tuple[tuple[str, str], ...]) -> Enrollment:
     """What `membership_options` gave."""
     return Enrollment(control_plane=control_plane, token=token, labels=dict(labels))
+
+
+async def run_member(
+    opening: AbstractAsyncContextManager[T], stop: trio.Event, serve: Callable[[T], Awaitable[None]]
+) -> None:
+    """`async with opening as member: await serve(member)`; `stop` cuts the opening short.
+
+    Opening waits as long as it takes for the control plane to answer, and whoever wants it to stop does not.
+    """
+    with trio.CancelScope() as scope:
+        async with open_background() as nursery:
+            opened = trio.Event()
+            nursery.start_soon(_give_up, stop, opened, scope)
+            async with opening as member:
+                opened.set()
+                await serve(member)
+
+
+async def _give_up(stop: trio.Event, opened: trio.Event, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    if not opened.is_set():
+        scope.cancel()

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 import trio
 
-from agentmesh.cli.membership import address, enrollment, membership_options
+from agentmesh.cli.membership import address, enrollment, membership_options, run_member
 from agentmesh.cli.params import logging_options
 from agentmesh.cli.program import run_program
-from agentmesh.node import NodeConfig, run_node
+from agentmesh.node import Node, NodeConfig, run_node
+from agentmesh.services import ServiceTable
 from agentmesh.types import Address
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,17 @@ def service(text: str) -> Service:
     if not equals or not slash:
         raise click.BadParameter(f"{text!r} is no TYPE/NAME=URL; write mcp/weather=http://127.0.0.1:8000")
     return kind, name, url
+
+
+def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]) -> tuple[Service, ...]:
+    """Refuse now what could not be served later."""
+    table = ServiceTable()
+    for kind, name, url in services:
+        try:
+            table.register(kind, name, url)
+        except ValueError as exc:
+            raise click.BadParameter(str(exc)) from exc
+    return services
 
 
 @click.command("node")
@@ -59,6 +71,7 @@ def service(text: str) -> Service:
     type=service,
     multiple=True,
     metavar="TYPE/NAME=URL",
+    callback=checked,
     help="Serve the server at URL as /TYPE/NAME; TYPE is mcp, inference, a2a, egress or http. Repeat it for more.",
 )
 @logging_options
@@ -71,7 +84,10 @@ def command(
     routers: int,
     services: tuple[Service, ...],
 ) -> None:
-    """Run a node: a member that holds sessions to routers and serves what runs beside it."""
+    """Run a node: a member that serves what runs beside it.
+
+    It holds sessions to routers, and other members reach it through them.
+    """
     config = NodeConfig(
         enrollment=enrollment(control_plane, token, labels), state_dir=data_dir, listen=listen, routers=routers
     )
@@ -79,12 +95,12 @@ def command(
 
 
 async def _serve(config: NodeConfig, services: tuple[Service, ...], stop: trio.Event) -> None:
-    async with run_node(config) as node, AsyncExitStack() as serving:
-        for kind, name, url in services:
-            try:
+    async def serve(node: Node) -> None:
+        async with AsyncExitStack() as serving:
+            for kind, name, url in services:
                 await serving.enter_async_context(node.serve(kind, name, url))
-            except ValueError as exc:
-                raise click.ClickException(str(exc)) from exc
-        logger.info("serving", extra={"peer": str(node.peer), "routers": " ".join(map(str, node.routers))})
-        await stop.wait()
-        logger.info("stopping")
+            logger.info("serving", extra={"peer": str(node.peer), "routers": " ".join(map(str, node.routers))})
+            await stop.wait()
+            logger.info("stopping")
+
+    await run_member(run_node(config), stop, serve)

@@ -1,17 +1,18 @@
 """`agentmesh one`."""
 
+import os
+import shlex
+import tempfile
 from functools import partial
 from pathlib import Path
 
 import click
 import trio
-from rich.console import Console
-from rich.panel import Panel
 
 from agentmesh.cli.membership import address
 from agentmesh.cli.params import logging_options
 from agentmesh.cli.program import run_program
-from agentmesh.one import OneConfig, open_one
+from agentmesh.one import One, OneConfig, open_one
 from agentmesh.one.one import DEFAULT_LISTEN
 from agentmesh.types import Address
 
@@ -32,7 +33,10 @@ TOKEN_FILE = "join-token"
     "--bind-address",
     default="127.0.0.1:8080",
     show_default=True,
-    help="Host and port of the control plane; port 0 takes any free one.",
+    metavar="HOST:PORT",
+    envvar="AGENTMESH_BIND_ADDRESS",
+    show_envvar=True,
+    help="Where the control plane serves; port 0 takes any free one.",
 )
 @click.option(
     "--listen",
@@ -41,20 +45,52 @@ TOKEN_FILE = "join-token"
     default=tuple(map(str, DEFAULT_LISTEN)),
     show_default=True,
     metavar="MULTIADDR",
-    help="Where the router listens; repeat it for more.",
+    help="Where the router listens; repeat it for more. /ws behind a TCP port makes it a WebSocket.",
 )
 @logging_options
 def command(data_dir: Path, bind_address: str, listen: tuple[Address, ...]) -> None:
-    """Run a mesh in one process: a control plane and a router, and a token for members to join with."""
+    """Run a whole mesh in one process, for a laptop.
+
+    A control plane and a router on this machine, and a token in a file, with which members join for a day.
+    """
     run_program(partial(_serve, OneConfig(data_dir=data_dir, bind_address=bind_address, listen=listen)))
 
 
 async def _serve(config: OneConfig, stop: trio.Event) -> None:
     async with open_one(config) as mesh:
-        token_file = config.data_dir / TOKEN_FILE
-        await trio.Path(token_file).touch(mode=0o600)
-        await trio.Path(token_file).write_text(mesh.join_token + "\n")
-        join = f"agentmesh node --control-plane {mesh.control_plane.url} --bootstrap-token-path {token_file}"
-        routers = "\n".join(map(str, mesh.router.addresses))
-        Console(stderr=True).print(Panel(f"{join}\n\n{routers}", title="The mesh is up. Join it with", expand=False))
+        token_file = (config.data_dir / TOKEN_FILE).resolve()
+        write_secret(token_file, mesh.join_token)
+        click.echo(welcome(mesh, token_file))
         await stop.wait()
+
+
+def welcome(mesh: One, token_file: Path) -> str:
+    """How to join. What is to be copied stands on lines of its own, unbroken however narrow the terminal is."""
+    url = mesh.control_plane.url
+    lines = [
+        "The mesh is up.",
+        "",
+        f"  control plane  {url}",
+        *(f"  router         {router}" for router in mesh.router.addresses),
+        f"  join token     {token_file}",
+        "",
+        "Join it with a node, beside any server:",
+        "",
+        shlex.join(["agentmesh", "node", "--control-plane", url, "--bootstrap-token-path", str(token_file)]),
+        "",
+        "or from Python, with the token that is in the file:",
+        "",
+        "from agentmesh.node import open_node",
+        f'async with open_node("{url}", token) as node: ...',
+        "",
+        "Ctrl-C stops it.",
+    ]
+    return "\n".join(lines)
+
+
+def write_secret(path: Path, text: str) -> None:
+    """A file that only its owner reads (0600), in the place of whatever was there."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp gives 0600
+    with os.fdopen(handle, "w") as file:
+        file.write(text + "\n")
+    os.replace(name, path)

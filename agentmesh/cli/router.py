@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 import trio
 
-from agentmesh.cli.membership import address, enrollment, membership_options
+from agentmesh.cli.membership import address, enrollment, membership_options, run_member
 from agentmesh.cli.params import duration, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
-from agentmesh.router import RouterConfig, open_router
+from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.router.config import DEFAULT_LISTEN
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.types import Address
@@ -102,7 +102,10 @@ def command(
     relay_limit_duration: float,
     relay_limit_data: int,
 ) -> None:
-    """Run a router: members hold sessions to it, and it relays between them what it cannot read."""
+    """Run a router: it relays for members what it cannot read.
+
+    Members hold sessions to it, and reach each other through it.
+    """
     try:
         connections = ConnectionLimits(
             high_watermark=high_watermark,
@@ -129,7 +132,9 @@ def command(
 
 
 async def _serve(config: RouterConfig, stop: trio.Event) -> None:
-    async with open_router(config) as router:
+    async def serve(router: Router) -> None:
         logger.info("serving", extra={"peer": str(router.peer), "addresses": " ".join(map(str, router.addresses))})
         await stop.wait()
         logger.info("stopping")
+
+    await run_member(open_router(config), stop, serve)
