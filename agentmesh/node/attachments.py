@@ -54,7 +54,7 @@ class Attachments:
     ) -> None:
         self.catalogue = catalogue
         self._host = host
-        self._admissions = admissions
+        self.admissions = admissions
         self._info = info
         self._wall_clock = wall_clock
         self._rng = rng
@@ -106,7 +106,7 @@ class Attachments:
         """From the dial to the end of the session."""
         try:
             with trio.fail_after(ATTACH_TIMEOUT):
-                session = await self._admissions.open_session(record.peer)
+                session = await self.admissions.open_session(record.peer)
         except ADMIT_ERRORS as exc:
             logger.warning("not attached", extra={"router": record.peer, "reason": str(exc) or "no answer in time"})
             self.catalogue.failed(record.peer, trio.current_time())

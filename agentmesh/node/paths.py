@@ -49,12 +49,14 @@ class Paths:
         if (session := self._host.session(peer)) is not None:
             await trio.lowlevel.checkpoint()
             return session
-        failure: DialError = NotConnectedError("this node is attached to no router")
+        failure: DialError | None = None
         for routers in self._groups():
             try:
                 return await self._host.connect(peer, [_circuit(router, peer) for router in routers])
             except DialError as exc:
                 failure = exc
+        if failure is None or not self._catalogue.attached:
+            raise NotConnectedError("this node is attached to no router") from failure
         raise failure
 
     def _groups(self) -> Iterator[Sequence[RouterRecord]]:

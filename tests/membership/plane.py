@@ -35,6 +35,7 @@ class Plane:
     Attributes:
         ttl: seconds that its credentials are good for.
         is_away: it answers nobody.
+        patience: seconds that a call of it is tried for then.
         refuses: members that it does not honour any more.
         keys: what signs; the last of them mints.
         routers: what `info` lists.
@@ -44,6 +45,7 @@ class Plane:
     now: Callable[[], float] = wall_clock
     ttl: float = 24 * 3600.0
     is_away: bool = False
+    patience: float = 0.0
     refuses: set[PeerId] = attrs.Factory(set[PeerId])
     tokens: dict[str, str] = attrs.Factory(lambda: {NODE_TOKEN: ROLE_NODE, ROUTER_TOKEN: ROLE_ROUTER})
     keys: list[SigningKey] = attrs.Factory(lambda: [SigningKey.generate()])
@@ -121,4 +123,5 @@ class Client:
         self.plane.calls[name] += 1
         await trio.lowlevel.checkpoint()
         if self.plane.is_away:
+            await trio.sleep(self.plane.patience)
             raise ControlPlaneUnavailableError("the control plane does not answer")
