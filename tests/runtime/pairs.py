@@ -1,0 +1,127 @@
+"""Two sessions joined by a simulated network, with real TLS between them."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import attrs
+import trio
+
+from agentmesh.abc import Direction
+from agentmesh.identity import Identity
+from agentmesh.runtime.config import SessionConfig
+from agentmesh.runtime.multistream import Responder
+from agentmesh.runtime.nursery import open_background
+from agentmesh.runtime.session import MuxSession
+from agentmesh.runtime.stream import MuxStream
+from agentmesh.runtime.tls import TlsContext
+from agentmesh.runtime.upgrade import upgrade_inbound, upgrade_outbound
+from agentmesh.testing.links import Conditions
+from agentmesh.testing.network import MemoryNetwork
+from agentmesh.types import Address, ProtocolId
+
+ANY = ProtocolId("/test/any")
+ALICE, BOB = Identity.generate(), Identity.generate()
+ALICES, BOBS = TlsContext(ALICE), TlsContext(BOB)
+PLACE = Address.parse("/memory/1")
+
+Serve = Callable[[MuxStream], Awaitable[None]]
+
+
+class Doorman:
+    """Accepts every inbound stream, whatever protocol it names, and hands it over to the test."""
+
+    def __init__(self) -> None:
+        self._arrived, self._arrivals = trio.open_memory_channel[MuxStream](10_000)
+
+    async def __call__(self, stream: MuxStream) -> None:
+        await stream.negotiate_inbound(Responder(bool))
+        self._arrived.send_nowait(stream)
+
+    async def next(self) -> MuxStream:
+        return await self._arrivals.receive()
+
+
+@attrs.frozen
+class Sessions:
+    """Alice's session to Bob, and Bob's to her."""
+
+    alice: MuxSession
+    bob: MuxSession
+    network: MemoryNetwork
+    doormen: tuple[Doorman, Doorman]  # Alice's and Bob's
+
+    async def opened(self) -> tuple[MuxStream, MuxStream]:
+        """A stream that Alice opened, as she and Bob see it."""
+        ours = await self.alice.open_stream(ANY)
+        await ours.send_all(b"")
+        return ours, await self.doormen[1].next()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How much every map of both sessions holds."""
+        return tuple(
+            count
+            for session in (self.alice, self.bob)
+            for count in (
+                session.statistics().streams,
+                session.mux.statistics().inbound_streams,
+                session.mux.statistics().outbound_streams,
+                session.mux.statistics().lingering_streams,
+            )
+        )
+
+
+@asynccontextmanager
+async def open_sessions(
+    *,
+    conditions: Conditions | None = None,
+    alices: SessionConfig | None = None,
+    bobs: SessionConfig | None = None,
+    serve: Serve | None = None,
+) -> AsyncGenerator[Sessions]:
+    """Alice dials Bob; both sessions run for as long as the block lasts.
+
+    Args:
+        conditions: of the network between them.
+        alices: her settings.
+        bobs: his.
+        serve: what Bob does with streams; by default his doorman keeps them.
+    """
+    network = MemoryNetwork(conditions=conditions)
+    doormen = Doorman(), Doorman()
+    bob: list[MuxSession] = []
+    ready = trio.Event()
+
+    async def accept(stream: trio.abc.Stream, source: Address | None) -> None:
+        upgraded = await upgrade_inbound(stream, BOBS)
+        bob.append(MuxSession(upgraded, Direction.INBOUND, serve or doormen[1], bobs or SessionConfig(), source))
+        ready.set()
+        await bob[0].run()
+
+    async with network.transport("bob").listen(PLACE) as listener, open_background() as nursery:
+        nursery.start_soon(listener.serve, accept)
+        async with network.transport("alice").dial(PLACE) as stream, open_background() as inner:
+            upgraded = await upgrade_outbound(stream, ALICES, BOB.peer)
+            alice = MuxSession(upgraded, Direction.OUTBOUND, doormen[0], alices or SessionConfig(), PLACE)
+            inner.start_soon(alice.run)
+            await ready.wait()
+            yield Sessions(alice, bob[0], network, doormen)
+
+
+async def receive_exactly(stream: trio.abc.ReceiveStream, size: int) -> bytes:
+    """The next `size` bytes of a stream that has as many."""
+    received = bytearray()
+    while len(received) < size:
+        data = await stream.receive_some(size - len(received))
+        assert data, f"the stream ended after {len(received)} of {size} bytes"
+        received += data
+    return bytes(received)
+
+
+async def receive_everything(stream: trio.abc.ReceiveStream) -> bytes:
+    """The bytes of a stream, to its end."""
+    received = bytearray()
+    while data := cast(bytes, await stream.receive_some()):
+        received += data
+    return bytes(received)
