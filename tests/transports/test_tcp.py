@@ -206,7 +206,7 @@ async def no_descriptor_left() -> AsyncGenerator[None]:
 
 
 async def test_running_out_of_descriptors_is_a_pause(
-    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+    caplog: pytest.LogCaptureFixture, patient_clock: trio.testing.MockClock
 ) -> None:
     async with TcpTransport().listen(LOOPBACK) as listener, open_background() as nursery:
         with socket.create_connection(("127.0.0.1", int(port_of(listener)))) as caller:

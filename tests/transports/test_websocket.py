@@ -209,7 +209,7 @@ async def test_servers_of_another_kind(handler: Callable[[trio.SocketStream], Aw
 
 
 @pytest.mark.parametrize("suffix", ["ws", "wss"])
-async def test_a_server_that_says_nothing_is_given_up(suffix: str, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_server_that_says_nothing_is_given_up(suffix: str, patient_clock: trio.testing.MockClock) -> None:
     async with raw_server(_say_nothing) as address:
         port = address.value("tcp")
         with pytest.raises(DialError, match="in time"):
@@ -312,7 +312,7 @@ async def test_a_ping_that_crosses_our_closing_does_no_harm() -> None:
 # ── cancelling and closing ──
 
 
-async def test_a_send_cancelled_in_a_message_breaks_the_stream(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_send_cancelled_in_a_message_breaks_the_stream(patient_clock: trio.testing.MockClock) -> None:
     """What would come next would be read as the rest of that message."""
     async with visit() as on:
         with trio.move_on_after(1) as scope:
@@ -322,7 +322,7 @@ async def test_a_send_cancelled_in_a_message_breaks_the_stream(autojump_clock: t
             await on.stream.send_all(b"x")
 
 
-async def test_closing_waits_for_the_peer_no_longer_than_that(autojump_clock: trio.testing.MockClock) -> None:
+async def test_closing_waits_for_the_peer_no_longer_than_that(patient_clock: trio.testing.MockClock) -> None:
     async def accept_and_freeze(stream: trio.SocketStream) -> None:
         async with trio.open_nursery() as nursery:
             request = await trio_websocket.wrap_server_stream(nursery, stream)

@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_leaves_nothing(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ws HTTP/1.1\r\nHost: a.exam"])
-async def test_a_slow_client_is_hung_up_on(sent: bytes, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slow_client_is_hung_up_on(sent: bytes, patient_clock: trio.testing.MockClock) -> None:
     config = WebSocketConfig(handshake_timeout=7.0)
     async with port(config) as number:
         began = trio.current_time()
