@@ -6,7 +6,7 @@ from functools import partial
 import click
 import trio
 
-from agentmesh.cli.params import duration, logging_options, secret_file
+from agentmesh.cli.params import admin_token_option, duration, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.server import open_control_plane
@@ -31,15 +31,7 @@ logger = logging.getLogger(__name__)
     show_envvar=True,
     help="The SQLite file that holds everything; created when it is not there.",
 )
-@click.option(
-    "--admin-token-path",
-    "admin_token",
-    type=secret_file,
-    metavar="FILE",
-    envvar="AGENTMESH_ADMIN_TOKEN_PATH",
-    show_envvar=True,
-    help="A file with the token that admins show. Without it the admin interface is closed.",
-)
+@admin_token_option("A file with the token that admins show; without one the admin interface is closed.")
 @click.option(
     "--auto-approve-enrollment",
     is_flag=True,
@@ -74,7 +66,7 @@ def command(
     biscuit_ttl: float,
     lease_duration: float,
 ) -> None:
-    """Run the control plane: enrollment, credentials, the list of routers."""
+    """Run the control plane: it admits members, lists routers."""
     try:
         config = Config(
             bind_address=bind_address,

@@ -41,6 +41,24 @@ def secret_file(path: str) -> str:
     return text
 
 
+def admin_token_option(help: str) -> Callable[[F], F]:
+    """Give a command --admin-token-path; its `admin_token` is the token itself, from there or from the environment."""
+    return click.option(
+        "--admin-token-path",
+        "admin_token",
+        type=secret_file,
+        metavar="FILE",
+        envvar="AGENTMESH_ADMIN_TOKEN_PATH",
+        show_envvar=True,
+        callback=_or_from_environment,
+        help=f"{help} The token itself may be in the environment, in AGENTMESH_ADMIN_TOKEN.",
+    )
+
+
+def _or_from_environment(_: click.Context, __: click.Parameter, token: str | None) -> str | None:
+    return token or os.environ.get("AGENTMESH_ADMIN_TOKEN") or None
+
+
 def logging_options(command: F) -> F:
     """Give a command --log-level, and set up the logs before it runs. LOG_FORMAT=json makes them JSON lines."""
     return click.option(

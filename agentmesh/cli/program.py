@@ -29,7 +29,7 @@ class ProgramGroup(click.Group):
         try:
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.ClickException as exc:
-            click.echo(f"{_command_of(exc)}: {exc.format_message()}", err=True)
+            click.echo(f"{_command_of(exc)}: {' '.join(exc.format_message().split())}", err=True)
             sys.exit(exc.exit_code)
         except click.Abort:
             sys.exit(128 + signal.SIGINT)

@@ -11,10 +11,10 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from agentmesh.cli.params import duration, secret_file
+from agentmesh.cli.params import admin_token_option, duration
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.admin_client import CreatedToken, create_token_at
-from agentmesh.control_plane.database import sqlite_path
+from agentmesh.control_plane.config import sqlite_path
 from agentmesh.control_plane.store import open_store
 from agentmesh.control_plane.tokens import ROLES, create_token
 
@@ -42,18 +42,10 @@ def command() -> None:
     show_envvar=True,
     help="URL of the control plane to ask for it; needs --admin-token-path.",
 )
-@click.option(
-    "--admin-token-path",
-    "admin_token",
-    type=secret_file,
-    metavar="FILE",
-    envvar="AGENTMESH_ADMIN_TOKEN_PATH",
-    show_envvar=True,
-    help="A file with the control plane's admin token.",
-)
+@admin_token_option("A file with the control plane's admin token.")
 @click.option(
     "--db-dsn",
-    help="The control plane's SQLite file, to make the token in it directly; the control plane may be running.",
+    help="The control plane's SQLite file, to make the token in it instead; the control plane may be running.",
 )
 def create(
     role: str,

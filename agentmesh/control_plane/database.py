@@ -16,6 +16,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from agentmesh.control_plane.config import sqlite_path
 from agentmesh.control_plane.schema import metadata
 from agentmesh.errors import MeshError
 
@@ -86,14 +87,6 @@ async def open_database(dsn: str) -> AsyncGenerator[Database]:
     finally:
         with trio.CancelScope(shield=True):  # bounded: no job of ours is running any more
             await database.aclose()
-
-
-def sqlite_path(dsn: str) -> str:
-    """The file that `dsn` names. Raises ValueError when it names none."""
-    path = dsn.removeprefix("sqlite:///")
-    if not path or "://" in path or path == ":memory:":
-        raise ValueError(f"the database is an SQLite file, not {dsn.partition('://')[0]!r}")
-    return path
 
 
 def _touch(path: str) -> None:

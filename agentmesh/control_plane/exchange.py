@@ -78,7 +78,7 @@ class Exchange:
         Raises:
             RequestRefusedError: the answer is no.
             ControlPlaneUnavailableError: the budget is spent.
-            RemoteProtocolError: the answer is too long, or compressed and broken.
+            RemoteProtocolError: the answer is too long, or compressed.
         Cancellation: safe; whether the control plane got the request is not known then.
         """
         retries = Retries(self._backoff, self._rng, trio.current_time())
@@ -112,8 +112,6 @@ class Exchange:
                 return await self._send(outgoing)
         except (httpx.TransportError, trio.TooSlowError) as exc:
             return exc
-        except httpx.DecodingError as exc:
-            raise RemoteProtocolError("the control plane's answer cannot be decompressed") from exc
 
     async def _send(self, outgoing: Outgoing) -> _Answer:
         request = self._http.build_request(
@@ -138,6 +136,8 @@ class Exchange:
 
 
 async def _read_bounded(response: httpx.Response) -> bytes:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise RemoteProtocolError("the control plane's answer is compressed, which we did not ask for")
     body = bytearray()
     with trio.CancelScope() as scope:
         async for chunk in response.aiter_bytes():

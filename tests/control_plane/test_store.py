@@ -13,7 +13,8 @@ import trio
 from sqlalchemy import Connection
 
 from agentmesh.control_plane import queries
-from agentmesh.control_plane.database import StoreError, open_database, sqlite_path
+from agentmesh.control_plane.config import sqlite_path
+from agentmesh.control_plane.database import StoreError, open_database
 from agentmesh.control_plane.queries import RacedError, TooManyPendingError
 from agentmesh.control_plane.records import BootstrapToken, EnrollmentRequest, Issue, Lease, Status
 from agentmesh.control_plane.store import MAX_RACES, open_store, until_settled
