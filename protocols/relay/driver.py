@@ -31,7 +31,7 @@ from agentmesh.runtime.messages import flush, wait_event
 from agentmesh.runtime.registry import Protocol
 from agentmesh.types import Address, PeerId
 
-END_ERRORS = (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError)
+STALL_CHECK_INTERVAL = 10.0  # seconds
 
 
 @attrs.frozen
@@ -111,11 +111,14 @@ class Relay:
             self._circuits[entry.number].cut(ErrorCode.GATED)
 
     async def run(self, host: Host) -> None:
-        """Learn which host this is, and when its peers lapse and leave."""
+        """Learn which host this is, and when its peers lapse and leave; look after circuits that stand still."""
         host.admissions.on_lapse(self.drop)
         host.on_disconnect(self.drop)
         self._binding.bind(host)
-        await trio.lowlevel.checkpoint()
+        while True:
+            await trio.sleep(STALL_CHECK_INTERVAL)
+            for circuit in tuple(self._circuits.values()):
+                await circuit.cut_if_reset()
 
     async def serve_hop(self, stream: Stream) -> None:
         """Answer one request, and carry its circuit if it becomes one."""
@@ -158,16 +161,11 @@ class Relay:
             await self._refuse(hop, near, entry)
             return
         circuit = self._circuits[entry.number] = Circuit(entry, self.config.circuit)
-        circuit.attach(near)
         try:
             with circuit.scope:
-                try:
-                    await self._run_circuit(hop, near, circuit)
-                except trio.ClosedResourceError:
-                    if not circuit.is_cut:
-                        raise
+                await self._run_circuit(hop, near, circuit)
             if circuit.scope.cancelled_caught:
-                circuit.cut(ErrorCode.RESOURCE_LIMIT_EXCEEDED)  # its time is up, unless it was cut before
+                near.reset(circuit.reset_code)
         finally:
             self._ended_bytes += circuit.relayed_bytes
             del self._circuits[entry.number]
@@ -187,8 +185,7 @@ class Relay:
         except (DialError, trio.BrokenResourceError):
             await self._refuse(hop, near, Status.CONNECTION_FAILED)
             return
-        async with far:
-            circuit.attach(far)
+        try:
             stop = StopDialer(self.config.connect_timeout)
             status = await self._offer(stop, far, circuit)
             if status is not Status.OK:
@@ -196,20 +193,18 @@ class Relay:
                 return
             self._opened += 1
             hop.send_circuit(circuit.limits)
-            try:
-                await flush(hop, near)
-            except END_ERRORS:
-                circuit.cut(ErrorCode.NO_ERROR)
-                return
+            await flush(hop, near)
             await circuit.carry(near, far, hop.trailing(), stop.trailing())
+            await far.aclose()
+        finally:
+            far.reset(circuit.reset_code)  # unless it was closed
 
     async def _offer(self, stop: StopDialer, far: Stream, circuit: Circuit) -> Status:
         """Whether the far end takes the circuit, as the answer for the near one."""
         stop.send_offer(circuit.entry.source, circuit.limits, trio.current_time())
         try:
             event = await wait_event(stop, far)
-        except END_ERRORS:
-            far.reset()
+        except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError):
             return Status.CONNECTION_FAILED
         match event:
             case CircuitOpened():
@@ -217,7 +212,6 @@ class Relay:
             case Refused(Status.RESOURCE_LIMIT_EXCEEDED):
                 return Status.RESOURCE_LIMIT_EXCEEDED
             case _:
-                far.reset()
                 return Status.CONNECTION_FAILED
 
     # ── who may ──

@@ -13,9 +13,11 @@ from agentmesh.protocols.relay import (
     open_circuit,
     reserve,
 )
+from agentmesh.protocols.relay.driver import STALL_CHECK_INTERVAL
 from agentmesh.runtime.config import SessionConfig
 from tests.protocols.relay.net import (
     EPOCH,
+    MIB,
     assert_nothing_left,
     open_net,
     read_all,
@@ -109,6 +111,56 @@ async def test_sending_to_an_end_that_closed_breaks(autojump_clock: MockClock) -
                     await circuit.send_all(b"to nobody")
                     await wait_all_tasks_blocked()
         await assert_nothing_left(net, near, far)
+
+
+async def stall(stream: ByteStream) -> None:
+    await trio.sleep_forever()
+
+
+async def test_a_reset_reaches_an_end_that_takes_no_bytes(autojump_clock: MockClock) -> None:
+    async with open_net() as net:
+        near, far = await net.join(), await net.join_reachable(stall)
+        circuit = await open_circuit(near, net.router.peer, far.peer)
+        with trio.move_on_after(100):
+            await circuit.send_all(bytes(64 * MIB))
+        circuit.reset(ErrorCode.SUPPLANTED)
+        await trio.sleep(STALL_CHECK_INTERVAL)
+        await wait_all_tasks_blocked()
+        assert net.relay.statistics().circuits == 0
+
+
+async def test_a_reset_travels_back_to_an_end_that_takes_no_bytes(autojump_clock: MockClock) -> None:
+    async def flood_and_reset(stream: ByteStream) -> None:
+        assert isinstance(stream, CircuitStream)
+        with trio.move_on_after(100):
+            await stream.send_all(bytes(64 * MIB))
+        stream.reset(ErrorCode.SUPPLANTED)
+
+    async with open_net() as net:
+        near, far = await net.join(), await net.join_reachable(flood_and_reset)
+        async with await open_circuit(near, net.router.peer, far.peer) as circuit:
+            await trio.sleep(100 + STALL_CHECK_INTERVAL)
+            await wait_all_tasks_blocked()
+            assert net.relay.statistics().circuits == 0
+            with pytest.raises(trio.BrokenResourceError):
+                await circuit.send_all(b"x")
+
+
+async def test_a_circuit_that_stands_still_is_not_cut_for_that(autojump_clock: MockClock) -> None:
+    taken: list[int] = []
+
+    async def take_late(stream: ByteStream) -> None:
+        assert isinstance(stream, CircuitStream)
+        await stream.send_eof()
+        await trio.sleep(5 * STALL_CHECK_INTERVAL)
+        taken.append(len(await read_all(stream)))
+
+    async with open_net() as net:
+        near, far = await net.join(), await net.join_reachable(take_late)
+        async with await open_circuit(near, net.router.peer, far.peer) as circuit:
+            await send_and_finish(circuit, bytes(40 * MIB))
+        await assert_nothing_left(net, near, far)
+        assert taken == [40 * MIB]
 
 
 @pytest.mark.parametrize("leaver", ["near", "far"])

@@ -1,7 +1,7 @@
 """Circuits, between hosts: their bytes, and what is left behind."""
 
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_checkpoints
 
 from agentmesh.abc import ByteStream, Stream
 from agentmesh.protocols.relay import (
@@ -101,6 +101,30 @@ async def test_the_destination_learns_who_calls_and_within_what(autojump_clock: 
         await assert_refused(near, net, far.peer, Status.CONNECTION_FAILED)
         assert offers == [ConnectMessage(near.peer, limits)]
         await assert_nothing_left(net, near, far)
+
+
+async def test_a_circuit_keeps_trios_contract(autojump_clock: MockClock) -> None:
+    async with open_net() as net:
+        near, far = await net.join(), await net.join_reachable()
+        circuit = await open_circuit(near, net.router.peer, far.peer)
+        with assert_checkpoints():
+            await circuit.wait_send_all_might_not_block()
+        with assert_checkpoints():
+            await circuit.send_all(b"x")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(circuit.receive_some)
+            await trio.lowlevel.checkpoint()
+            with pytest.raises(trio.BusyResourceError):
+                await circuit.receive_some()
+        with assert_checkpoints():
+            await circuit.aclose()
+        with assert_checkpoints():
+            await circuit.aclose()
+        for use in (circuit.receive_some, circuit.send_eof, circuit.wait_send_all_might_not_block):
+            with pytest.raises(trio.ClosedResourceError):
+                await use()
+        with pytest.raises(trio.ClosedResourceError):
+            await circuit.send_all(b"x")
 
 
 async def test_a_stalled_receiver_holds_its_own_circuit_only(autojump_clock: MockClock) -> None:
