@@ -1,7 +1,8 @@
 """Circuits, between hosts: their bytes, and what is left behind."""
 
+import pytest
 import trio
-from trio.testing import MockClock, assert_checkpoints
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from agentmesh.abc import ByteStream, Stream
 from agentmesh.protocols.relay import (
@@ -109,13 +110,13 @@ async def test_a_circuit_keeps_trios_contract(autojump_clock: MockClock) -> None
         circuit = await open_circuit(near, net.router.peer, far.peer)
         with assert_checkpoints():
             await circuit.wait_send_all_might_not_block()
-        with assert_checkpoints():
-            await circuit.send_all(b"x")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(circuit.receive_some)
-            await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
             with pytest.raises(trio.BusyResourceError):
                 await circuit.receive_some()
+            with assert_checkpoints():
+                await circuit.send_all(b"x")
         with assert_checkpoints():
             await circuit.aclose()
         with assert_checkpoints():
