@@ -9,7 +9,7 @@ from typing import Protocol as Interface
 import attrs
 import trio
 
-from agentmesh.abc import ByteStream, Direction, Stream
+from agentmesh.abc import ByteStream, Direction, Stream, StreamLimits
 from agentmesh.errors import ErrorCode, RejectedError
 from agentmesh.protocols.relay.binding import Binding
 from agentmesh.protocols.relay.events import (
@@ -32,6 +32,7 @@ from agentmesh.types import Address, PeerId
 CONNECT_TIMEOUT = 30.0  # seconds for a relay to open a circuit; the far end has a part of them
 RENEWAL_LEAD = 120.0  # seconds before a reservation ends at which it is renewed
 MIN_RENEWAL_DELAY = 1.0  # seconds between two renewals, however short the reservations are
+MAX_STOP_STREAMS = 2048  # of one relay: more than there may be circuits, so that it is `incoming` that refuses one
 UNSPECIFIED = ("0.0.0.0", "::")  # what a relay listens on, but nobody can dial
 
 
@@ -197,7 +198,8 @@ class RelayClient:
         Args:
             incoming: where circuits that relays offer go.
         """
-        return Protocol(STOP_ID, _StopServer(incoming).serve, run=self.run)
+        limits = StreamLimits(MAX_STOP_STREAMS)
+        return Protocol(STOP_ID, _StopServer(incoming).serve, limits=limits, run=self.run)
 
     async def run(self, host: Host) -> None:
         self._binding.bind(host)

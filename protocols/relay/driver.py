@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
-from agentmesh.abc import Admission, Stream
+from agentmesh.abc import Admission, Stream, StreamLimits
 from agentmesh.errors import DialError, ErrorCode, RemoteProtocolError
 from agentmesh.protocols.relay.binding import Binding
 from agentmesh.protocols.relay.book import BookLimits, CircuitEntry, RelayBook, source_of
@@ -32,6 +32,7 @@ from agentmesh.runtime.registry import Protocol
 from agentmesh.types import Address, PeerId
 
 STALL_CHECK_INTERVAL = 10.0  # seconds
+SPARE_STREAMS = 16  # of a peer beside those of its circuits: to reserve, and to be refused
 
 
 @attrs.frozen
@@ -91,7 +92,8 @@ class Relay:
 
     def protocol(self) -> Protocol:
         """The hop protocol. It is open to anyone: who is not admitted is told so in the protocol's own words."""
-        return Protocol(HOP_ID, self.serve_hop, run=self.run)
+        limits = StreamLimits(self.config.book.max_circuits_per_peer + SPARE_STREAMS)
+        return Protocol(HOP_ID, self.serve_hop, limits=limits, run=self.run)
 
     def statistics(self) -> RelayStatistics:
         self.book.expire(self._wall_clock())
@@ -141,8 +143,9 @@ class Relay:
         if not self._may_ask(stream):
             await self._refuse(hop, stream, Status.PERMISSION_DENIED)
             return
-        admitted_until = self._binding.host.admissions.expires_at(stream.peer) or math.inf
-        decision = self.book.reserve(stream.peer, source_of(stream.session.address), admitted_until, now)
+        admitted_until = self._binding.host.admissions.expires_at(stream.peer)
+        until = math.inf if admitted_until is None else admitted_until
+        decision = self.book.reserve(stream.peer, source_of(stream.session.address), until, now)
         if isinstance(decision, Status):
             await self._refuse(hop, stream, decision)
             return

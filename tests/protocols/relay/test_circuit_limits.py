@@ -12,7 +12,9 @@ from agentmesh.protocols.relay import (
     RelayConfig,
     Status,
     open_circuit,
+    reserve,
 )
+from agentmesh.protocols.relay.driver import SPARE_STREAMS
 from tests.protocols.relay.net import MIB, assert_nothing_left, assert_refused, open_net, read_all, send_and_finish
 
 
@@ -85,6 +87,9 @@ async def test_the_circuit_after_the_last_is_refused(autojump_clock: MockClock) 
         await wait_all_tasks_blocked()
         circuits.append(await open_circuit(near, net.router.peer, far.peer))
         assert net.relay.statistics().circuits == 3
+        for _ in range(2 * SPARE_STREAMS):  # there are streams to spare, to be refused on and to reserve
+            await assert_refused(near, net, far.peer, Status.RESOURCE_LIMIT_EXCEEDED)
+        await reserve(near, net.router.peer)
         for circuit in circuits:
             circuit.reset()
         await assert_nothing_left(net, near, far)
