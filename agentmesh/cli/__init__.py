@@ -2,13 +2,12 @@
 
 import click
 
-from agentmesh.cli import control_plane, demo, node, one, router, token
-from agentmesh.cli.program import ProgramGroup
+from agentmesh.cli import control_plane, demo, node, one, program, router, token
 
 __all__ = ["main"]
 
 
-@click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=program.ProgramGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="agentmesh")
 def main() -> None:
     """A private network for AI agents."""

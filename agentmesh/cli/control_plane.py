@@ -84,5 +84,8 @@ def command(
 async def _serve(config: Config, stop: trio.Event) -> None:
     async with open_control_plane(config) as control_plane:
         logger.info("serving", extra={"url": control_plane.url, "database": config.db_dsn})
+        if config.admin_token is None and not config.auto_approve_enrollment:
+            remedy = "--admin-token-path or --auto-approve-enrollment"
+            logger.warning("nobody can approve enrollments", extra={"remedy": remedy})
         await stop.wait()
         logger.info("stopping")

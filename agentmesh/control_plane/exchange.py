@@ -100,7 +100,7 @@ class Exchange:
         answer = failed if isinstance(failed, _Answer) else None
         wait = retries.next_wait(trio.current_time(), answer.retry_after if answer else None)
         if wait is None:
-            message = f"the control plane at {self._http.base_url} does not answer"
+            message = f"the control plane at {self._http.base_url.copy_with(userinfo=b'')} does not answer"
             if isinstance(failed, _Answer):
                 raise ControlPlaneUnavailableError(f"{message}: {failed.reason}", failed.status)
             raise ControlPlaneUnavailableError(f"{message}: {str(failed) or type(failed).__name__}") from failed

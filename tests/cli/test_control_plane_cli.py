@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from agentmesh.cli import main
+from agentmesh.cli import control_plane, main, token
 from agentmesh.cli.params import duration
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.client import open_client
@@ -68,9 +70,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, *arguments: str) -> AsyncGenerator[Running]:
+async def running(folder: Path, *arguments: str, admin_token: str = ADMIN_TOKEN) -> AsyncGenerator[Running]:
     where = ["--bind-address", "127.0.0.1:0", "--db-dsn", str(folder / "cp.db")]
-    env = {**os.environ, "LOG_FORMAT": "json", "AGENTMESH_ADMIN_TOKEN": ADMIN_TOKEN}
+    env = {**os.environ, "LOG_FORMAT": "json", "AGENTMESH_ADMIN_TOKEN": admin_token}
     command = [*PROGRAM, "control-plane", *where, *arguments]
     process = await trio.lowlevel.open_process(command, stderr=subprocess.PIPE, env=env)
     try:
@@ -112,6 +114,27 @@ async def test_signals_end_it_quickly_and_well(tmp_path: Path, signals: tuple[si
             status, said = await program.stop(*signals)
             assert (status, "Traceback" in said) == (0, False), said
             assert trio.current_time() - began < 5
+
+
+async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    identity = Identity.generate()
+    async with running(tmp_path, "--auto-approve-enrollment") as program:
+        url = await program.wait_serving()
+        token = (await create_token("--control-plane", url)).strip()
+        async with open_client(url, identity) as client:
+            issued = await client.enroll(token)
+            program.process.kill()
+    async with running(tmp_path) as program, open_client(await program.wait_serving(), identity) as client:
+        assert (await client.refresh(issued.credential)).credential != issued.credential
+        (key,) = (await client.keys()).keys
+        assert key == issued.control_plane_key
+
+
+async def test_an_operator_is_told_when_nobody_can_approve(tmp_path: Path) -> None:
+    async with running(tmp_path, admin_token="") as program:
+        await program.wait_serving()
+        _, said = await program.stop(signal.SIGTERM)
+        assert "nobody can approve enrollments" in said + str(program.logs)
 
 
 async def test_logs_of_a_life_hold_no_secret_and_no_warning(tmp_path: Path) -> None:
@@ -156,6 +179,7 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
         (["control-plane", "--db-dsn", "/missing/x.db"], 1, "/missing/x.db: No such file or directory"),
         (["control-plane", "--admin-token-path", "/missing"], 2, "/missing: No such file or directory"),
         (["control-plane", "--admin-token-path", "/dev/null"], 2, "/dev/null: empty"),
+        (["control-plane", "--admin-token-path", sys.executable], 2, f"{sys.executable}: not text"),
         (["control-plane", "--biscuit-ttl", "soon"], 2, "'soon' is no duration"),
         (["control-plane", "--lease-duration", "0s"], 2, "lease_duration is above 0, not 0.0"),
         (["control-plane", "--log-level", "loud"], 2, "'loud' is not one of"),
@@ -200,17 +224,19 @@ def test_a_token_in_the_database(tmp_path: Path) -> None:
 
     async def stored() -> tuple[str, int, float]:
         async with open_store(path) as store:
-            (token,) = await store.tokens()
-            return token.role, token.max_usages, token.expires_at - token.created_at
+            (found,) = await store.tokens()
+            return found.role, found.max_usages, found.expires_at - found.created_at
 
     assert trio.run(stored) == ("mesh:role:router", 7, 7200.0)
 
 
-def test_every_option_has_a_help_text() -> None:
-    for command in (main.commands["control-plane"], main.commands["token"].commands["create"]):  # type: ignore[attr-defined]
-        for parameter in command.params:
-            assert parameter.help, parameter.name
-            assert parameter.help.endswith((".", "JSON lines.")), parameter.help
+@pytest.mark.parametrize("command", [control_plane.command, token.create])
+def test_every_option_has_a_help_text(command: click.Command) -> None:
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert options
+    for option in options:
+        assert option.help, option.name
+        assert option.help.endswith("."), option.help
 
 
 @pytest.mark.parametrize(
@@ -235,7 +261,11 @@ def test_flags_and_environment_reach_the_settings(
     wanted: object,
 ) -> None:
     seen: list[Config] = []
-    monkeypatch.setattr("agentmesh.cli.control_plane.run_program", lambda serve: seen.append(serve.args[0]))
+
+    def keep_config(serve: partial[None]) -> None:
+        seen.append(serve.args[0])
+
+    monkeypatch.setattr(control_plane, "run_program", keep_config)
     file = tmp_path / "token"
     file.write_text(f"\n  {ADMIN_TOKEN}\n")
     value = value.format(file=file)

@@ -250,6 +250,24 @@ async def test_an_expired_credential_is_not_made_good(tmp_path: Path) -> None:
             await client.refresh(old.credential)
 
 
+async def test_a_credential_that_expired_unseen_is_of_no_use() -> None:
+    expired = BootstrapEnrollResponse(
+        status=EnrollmentStatus.APPROVED, biscuit_token=b"unseen", expire_time=datetime.fromtimestamp(NOW, UTC)
+    )
+    async with Server(refusal(401, "not the last one"), expired).client() as client:
+        with pytest.raises(UnauthorizedError, match="not the last one"):
+            await client.refresh(b"old")
+
+
+async def test_a_password_in_the_url_is_in_no_error() -> None:
+    transport = httpx.MockTransport(Server(httpx.ConnectError("refused")))
+    settings = {"backoff": Backoff(budget=0.0), "transport": transport}
+    async with open_client("http://user:secret@cp:80/", Identity.generate(), **settings) as client:  # type: ignore[arg-type]
+        with pytest.raises(ControlPlaneUnavailableError, match="at http://cp") as caught:
+            await client.info()
+    assert "secret" not in str(caught.value)
+
+
 async def test_a_stranger_is_told_the_first_refusal(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as mesh, mesh.client() as client:
         with pytest.raises(UnauthorizedError, match="does not admit"):
@@ -337,7 +355,7 @@ async def test_key_sets_that_are_not_believed(answer: KeysResponse, trusted: Tru
             await client.keys(trusted)
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "ftp://x", "http://", "127.0.0.1:8080"])
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://x", "http://", "http://x:port", "127.0.0.1:8080"])
 async def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="URL"):
         async with open_client(url, Identity.generate()):

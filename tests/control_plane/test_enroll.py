@@ -208,6 +208,16 @@ async def test_the_same_signed_request_again_spends_nothing(tmp_path: Path) -> N
         assert await used(mesh) == 1
 
 
+async def test_too_many_that_wait_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentmesh.control_plane.queries.MAX_PENDING_PER_TOKEN", 1)
+    async with open_harness(tmp_path, auto_approve_enrollment=False) as mesh:
+        token = await mesh.plane.create_token("node", max_usages=9)
+        assert (await mesh.enroll(mesh.enroll_request(Identity.generate(), token))).status is PENDING
+        answer = await mesh.enroll(mesh.enroll_request(Identity.generate(), token))
+        assert answer.status is REJECTED
+        assert answer.error_message == "too many enrollments of this bootstrap token wait for approval"
+
+
 async def test_a_member_keeps_its_role(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as mesh:
         identity = Identity.generate()

@@ -82,6 +82,13 @@ async def test_an_expired_credential_is_not_redeemed(tmp_path: Path) -> None:
         assert await refresh(mesh, identity, credential) == (401, "the credential does not admit the peer: expired\n")
 
 
+async def test_a_peer_that_the_database_does_not_know_is_not_enrolled(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as mesh:
+        identity = Identity.generate()
+        issue = mesh.plane.authority.issue(identity.peer, "mesh:role:node", {}, "")
+        assert await refresh(mesh, identity, issue.credential) == (401, "the peer is not enrolled\n")
+
+
 async def test_a_credential_of_another_peer_is_not_redeemed(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as mesh:
         identity, other = Identity.generate(), Identity.generate()

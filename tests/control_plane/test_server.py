@@ -62,6 +62,31 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_all_there(tmp_pa
         assert response.status_code == 400
 
 
+async def test_a_caller_that_leaves_in_the_middle_is_no_trouble(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_control_plane(config(tmp_path)) as plane, httpx.AsyncClient(base_url=plane.url) as http:
+        url = httpx.URL(plane.url)
+        async with await trio.open_tcp_stream(url.host, url.port or 0) as stream:
+            head = (
+                b"POST /enroll HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 9\r\n\r\n"
+            )
+            await stream.send_all(head + b"ab")
+        assert (await http.get("/healthz")).status_code == 200
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_request_for_a_websocket_is_turned_down(tmp_path: Path) -> None:
+    headers = {
+        "Connection": "upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    async with open_control_plane(config(tmp_path)) as plane, httpx.AsyncClient(base_url=plane.url) as http:
+        assert (await http.get("/info", headers=headers)).status_code == 403
+
+
 async def test_what_leaves_the_block_leaves_it_bare(tmp_path: Path) -> None:
     with pytest.raises(LookupError):
         async with open_control_plane(config(tmp_path)):

@@ -17,6 +17,12 @@ REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 CLOSING = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
+@pytest.fixture
+def patient_clock() -> MockClock:
+    """A virtual clock for sockets: it does not jump while bytes are on their way through the kernel."""
+    return MockClock(autojump_threshold=0.05)
+
+
 async def answer(send: Send, body: bytes = b"hello") -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
@@ -75,7 +81,7 @@ async def test_a_host_that_is_not_there_is_named() -> None:
             pass
 
 
-async def test_a_header_that_does_not_end_is_not_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_header_that_does_not_end_is_not_waited_for(patient_clock: MockClock) -> None:
     async with serve_http(hello, "127.0.0.1", 0) as url, await connect(url) as stream:
         began = trio.current_time()
         await stream.send_all(REQUEST[:10])
@@ -83,7 +89,7 @@ async def test_a_header_that_does_not_end_is_not_waited_for(autojump_clock: Mock
         assert trio.current_time() - began == pytest.approx(HEADER_TIMEOUT + LINGER)
 
 
-async def test_a_header_that_trickles_is_not_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_header_that_trickles_is_not_waited_for(patient_clock: MockClock) -> None:
     async with serve_http(hello, "127.0.0.1", 0) as url, await connect(url) as stream:
         began = trio.current_time()
         with pytest.raises(trio.BrokenResourceError):
@@ -94,7 +100,7 @@ async def test_a_header_that_trickles_is_not_waited_for(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize("first", [b"", REQUEST], ids=["never used", "used once"])
-async def test_an_idle_connection_is_closed(autojump_clock: MockClock, first: bytes) -> None:
+async def test_an_idle_connection_is_closed(patient_clock: MockClock, first: bytes) -> None:
     async with serve_http(hello, "127.0.0.1", 0) as url, await connect(url) as stream:
         began = trio.current_time()
         await stream.send_all(first)
@@ -102,7 +108,7 @@ async def test_an_idle_connection_is_closed(autojump_clock: MockClock, first: by
         assert trio.current_time() - began == pytest.approx(IDLE_TIMEOUT)
 
 
-async def test_a_request_may_take_longer_than_a_header(autojump_clock: MockClock) -> None:
+async def test_a_request_may_take_longer_than_a_header(patient_clock: MockClock) -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await trio.sleep(3 * HEADER_TIMEOUT)
         await answer(send)
@@ -112,7 +118,7 @@ async def test_a_request_may_take_longer_than_a_header(autojump_clock: MockClock
         assert (await read_all(stream)).endswith(b"hello")
 
 
-async def test_a_client_that_does_not_read_is_dropped(autojump_clock: MockClock) -> None:
+async def test_a_client_that_does_not_read_is_dropped(patient_clock: MockClock) -> None:
     ended = trio.Event()
 
     async def large(scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +132,7 @@ async def test_a_client_that_does_not_read_is_dropped(autojump_clock: MockClock)
         assert trio.current_time() - began == pytest.approx(WRITE_TIMEOUT)
 
 
-async def test_too_many_connections_are_told_so(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
+async def test_too_many_connections_are_told_so(monkeypatch: pytest.MonkeyPatch, patient_clock: MockClock) -> None:
     monkeypatch.setattr(serving, "MAX_CONNECTIONS", 1)
     async with serve_http(hello, "127.0.0.1", 0) as url:
         async with await connect(url) as first:
@@ -160,6 +166,20 @@ async def test_garbage_does_not_reach_the_others(garbage: bytes) -> None:
             with trio.move_on_after(1):
                 await stream.receive_some()
         assert (await http.get(url)).text == "hello"
+
+
+async def test_a_request_for_a_websocket_is_turned_down() -> None:
+    async def no_websockets(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "websocket"
+        await send({"type": "websocket.close"})
+
+    upgrade = (
+        b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+        b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    async with serve_http(no_websockets, "127.0.0.1", 0) as url, await connect(url) as stream:
+        await stream.send_all(upgrade)
+        assert (await read_all(stream)).startswith(b"HTTP/1.1 403")
 
 
 async def test_a_connection_that_is_reset_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -228,7 +248,7 @@ async def endless(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.parametrize("app", [never, endless])
 async def test_stopping_takes_no_longer_than_its_grace(
-    autojump_clock: MockClock, app: Callable[[Scope, Receive, Send], object]
+    patient_clock: MockClock, app: Callable[[Scope, Receive, Send], object]
 ) -> None:
     async with trio.open_nursery():
         async with serve_http(app, "127.0.0.1", 0) as url:  # type: ignore[arg-type]
@@ -240,7 +260,7 @@ async def test_stopping_takes_no_longer_than_its_grace(
         await stream.aclose()
 
 
-async def test_stopping_with_idle_connections_is_immediate(autojump_clock: MockClock) -> None:
+async def test_stopping_with_idle_connections_is_immediate(patient_clock: MockClock) -> None:
     async with serve_http(hello, "127.0.0.1", 0) as url:
         used, unused = await connect(url), await connect(url)
         await used.send_all(REQUEST)
