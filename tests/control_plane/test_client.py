@@ -2,6 +2,8 @@
 
 import base64
 import gzip
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -353,6 +355,13 @@ async def test_key_sets_that_are_not_believed(answer: KeysResponse, trusted: Tru
     async with Server(answer).client() as client:
         with pytest.raises(RemoteProtocolError):
             await client.keys(trusted)
+
+
+def test_members_need_nothing_of_the_servers_side() -> None:
+    program = "import sys, agentmesh.control_plane.client; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "httpx" in loaded
+    assert not {"sqlalchemy", "starlette", "hypercorn", "prometheus_client"} & set(loaded)
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://x", "http://", "http://x:port", "127.0.0.1:8080"])
