@@ -5,6 +5,7 @@ is queued into one write.
 """
 
 import enum
+import math
 from collections.abc import Awaitable, Callable
 
 import attrs
@@ -82,9 +83,11 @@ class MuxSession(Session):
         self._early = upgraded.early
         self._accept = accept
         self._state = State.OPEN
-        self._reason: SessionClosedError | None = None
+        self._reason = ""
         self._streams: dict[int, MuxStream] = {}
         self._scope = trio.CancelScope()
+        self._writing = trio.CancelScope()  # the writer's hold of the link
+        self._farewell_until = math.inf
         self._wanted = Signal()
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
         self._ponged = Signal()
@@ -127,10 +130,17 @@ class MuxSession(Session):
             self._state = State.DRAINING
 
     def abort(self, reason: str) -> None:
-        """End the session now. Its streams raise SessionClosedError with this reason."""
-        if self._reason is None:
-            self._reason = SessionClosedError(f"session to {self.peer} ended: {reason}")
+        """End the session now, unless it has ended. Its streams raise SessionClosedError with this reason."""
+        if self._state is State.CLOSED:
+            return
+        self._state = State.CLOSED
+        self._reason = f"session to {self.peer} ended: {reason}"
+        self._farewell_until = self._writing.deadline = trio.current_time() + FAREWELL_TIMEOUT
         self._scope.cancel()
+        self._idle.unpark_all()
+        for stream in self._streams.values():
+            stream.wake()
+        self._streams.clear()
 
     @property
     def is_open(self) -> bool:
@@ -139,7 +149,7 @@ class MuxSession(Session):
     @property
     def accepts_streams(self) -> bool:
         """Whether `open_stream` can succeed."""
-        return self._state is State.OPEN and self._reason is None
+        return self._state is State.OPEN
 
     @property
     def streams(self) -> tuple[MuxStream, ...]:
@@ -165,20 +175,10 @@ class MuxSession(Session):
                     nursery.start_soon(self._write)
                     nursery.start_soon(self._keep_alive)
         finally:
-            self._finish()
-            with trio.move_on_after(FAREWELL_TIMEOUT) as scope:
-                scope.shield = True
+            with trio.CancelScope(deadline=self._farewell_until, shield=True):
                 await self._say_farewell()
                 await self._link.aclose()
             self.ended.set()
-
-    def _finish(self) -> None:
-        self.abort("cancelled")
-        self._state = State.CLOSED
-        self._idle.unpark_all()
-        for stream in self._streams.values():
-            stream.wake()
-        self._streams.clear()
 
     async def _say_farewell(self) -> None:
         """The go-away of a mux that failed says why; everybody else just hears the link close."""
@@ -211,8 +211,7 @@ class MuxSession(Session):
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
         if self._state is State.CLOSED:
-            assert self._reason is not None
-            raise SessionClosedError(*self._reason.args)
+            raise SessionClosedError(self._reason)
 
     def wake_writer(self) -> None:
         self._wanted.set()
@@ -230,6 +229,8 @@ class MuxSession(Session):
             self.abort(str(exc) or "the link broke")
         else:
             self.abort("the peer closed the link")
+        finally:
+            self.abort("cancelled")  # by whoever runs it
 
     def _take(self, data: bytes | memoryview) -> None:
         self._keepalive.heard(trio.current_time())
@@ -270,13 +271,19 @@ class MuxSession(Session):
                     if (stream := self._streams.get(channel.id)) is not None:
                         stream.wake_sender()
                 if data:
-                    await self._link.send_all(data)
-                    self._bytes[1] += len(data)
+                    await self._put(data)
                 else:
                     self._idle.unpark_all()
                     await self._wanted.wait()
         except (trio.BrokenResourceError, RemoteProtocolError) as exc:
             self.abort(str(exc) or "the link broke")
+
+    async def _put(self, data: bytes) -> None:
+        """Write to the link. What is cut off in the middle is the last, so the end of the session waits for a moment."""
+        with trio.CancelScope(deadline=self._farewell_until, shield=True) as self._writing:
+            await self._link.send_all(data)
+            self._bytes[1] += len(data)
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _keep_alive(self) -> None:
         """Pings, the loss of the peer, and closed streams that linger."""
@@ -291,5 +298,5 @@ class MuxSession(Session):
             self.mux.handle_timeout(now)
             if self.mux.wants_to_send:
                 self.wake_writer()
-            with trio.move_on_at(min(self._keepalive.deadline, self.mux.deadline or float("inf"))):
+            with trio.move_on_at(min(self._keepalive.deadline, self.mux.deadline or math.inf)):
                 await self._ponged.wait()

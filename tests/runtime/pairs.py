@@ -7,7 +7,7 @@ from typing import cast
 import attrs
 import trio
 
-from agentmesh.abc import Direction
+from agentmesh.abc import Direction, Link
 from agentmesh.identity import Identity
 from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.multistream import Responder
@@ -15,10 +15,12 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.tls import TlsContext
-from agentmesh.runtime.upgrade import upgrade_inbound, upgrade_outbound
+from agentmesh.runtime.upgrade import Upgraded, upgrade_inbound, upgrade_outbound
 from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork
+from agentmesh.transports.pipes import BUFFER_BYTES
 from agentmesh.types import Address, ProtocolId
+from tests.runtime.wires import duplex
 
 ANY = ProtocolId("/test/any")
 ALICE, BOB = Identity.generate(), Identity.generate()
@@ -35,8 +37,12 @@ class Doorman:
         self._arrived, self._arrivals = trio.open_memory_channel[MuxStream](10_000)
 
     async def __call__(self, stream: MuxStream) -> None:
-        await stream.negotiate_inbound(Responder(bool))
-        self._arrived.send_nowait(stream)
+        try:
+            await stream.negotiate_inbound(Responder(bool))
+        except trio.BrokenResourceError:
+            stream.reset()
+        else:
+            self._arrived.send_nowait(stream)
 
     async def next(self) -> MuxStream:
         return await self._arrivals.receive()
@@ -107,6 +113,33 @@ async def open_sessions(
             inner.start_soon(alice.run)
             await ready.wait()
             yield Sessions(alice, bob[0], network, doormen)
+
+
+@asynccontextmanager
+async def open_against_link(
+    config: SessionConfig | None = None, *, early: bytes = b"", max_bytes: int = BUFFER_BYTES
+) -> AsyncGenerator[tuple[MuxSession, Link]]:
+    """Alice's session, and the bare link that Bob has instead of one.
+
+    Args:
+        config: her settings.
+        early: what came with the end of the negotiation.
+        max_bytes: that either direction of the connection holds.
+    """
+    dialer, listener = duplex(max_bytes)
+    bobs: list[Link] = []
+
+    async def accept() -> None:
+        bobs.append((await upgrade_inbound(listener, BOBS)).link)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        upgraded = await upgrade_outbound(dialer, ALICES, BOB.peer)
+    async with open_background() as nursery:
+        upgraded = Upgraded(upgraded.link, early)
+        alice = MuxSession(upgraded, Direction.OUTBOUND, Doorman(), config or SessionConfig())
+        nursery.start_soon(alice.run)
+        yield alice, bobs[0]
 
 
 async def receive_exactly(stream: trio.abc.ReceiveStream, size: int) -> bytes:

@@ -1,6 +1,10 @@
 """The receive window of one stream: credit in bytes, returned when the application took them, growing to the path."""
 
+from collections import deque
+
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+
+HELD_BACK = 97  # bytes
 
 
 class WindowBudget:
@@ -20,18 +24,24 @@ class ReceiveWindow:
 
     Invariant: `credit + buffered <= size`, so a stream never holds more than its window.
 
-    It grows to the path: a whole window in which the peer ran out of credit while the application had read everything was
-    the window's fault, and doubles it. A slow reader never empties its buffer, a slow sender never runs out of credit;
-    neither makes it grow.
+    It grows to the path: a whole window in which the peer ran out of credit while the application had read everything
+    was the window's fault, and doubles it. A slow reader never empties its buffer, a slow sender never runs out of
+    credit; neither makes it grow. On a long path more credit is under way by the time that the peer has run out: it ended
+    a frame exactly where the credit that it knew of ended.
     """
 
-    __slots__ = ("_budget", "_consumed", "_drained", "_exhausted", "_max_size", "buffered", "credit", "size")
+    __slots__ = (
+        *("_budget", "_consumed", "_drained", "_exhausted", "_limits", "_max_size", "_received"),
+        *("buffered", "credit", "size"),
+    )
 
     def __init__(self, max_size: int, budget: WindowBudget) -> None:
         self.size = self.credit = INITIAL_WINDOW
         self.buffered = 0
         self._max_size = max_size
         self._budget = budget
+        self._received = 0  # since the beginning
+        self._limits: deque[int] = deque()  # where older credit ends, counted like it; the newest is not among them
         self._consumed = 0  # of the window that is being judged
         self._exhausted = False
         self._drained = False
@@ -42,14 +52,18 @@ class ReceiveWindow:
             return False
         self.credit -= size
         self.buffered += size
-        if not self.credit:
+        self._received += size
+        while self._limits and self._limits[0] < self._received:
+            self._limits.popleft()
+        if not self.credit or (self._limits and self._limits[0] == self._received):
             self._exhausted = True
         return True
 
     def consumed(self, size: int) -> int:
         """Count bytes taken by the application. Returns the credit to send to the peer now, or 0.
 
-        Credit goes out when half the window is due, so that a stream costs one update per half window.
+        Credit goes out when half the window is due, so that a stream costs one update per half window. A few bytes are
+        held back: where a round number of them ended, frames would end by chance.
         """
         self.buffered -= size
         self._consumed += size
@@ -60,6 +74,10 @@ class ReceiveWindow:
         due = self.size - self.credit - self.buffered
         if due < self.size // 2:
             return 0
+        due -= HELD_BACK
+        limit = self._received + self.credit
+        if limit != INITIAL_WINDOW:  # round
+            self._limits.append(limit)
         self.credit += due
         return due
 

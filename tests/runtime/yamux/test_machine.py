@@ -223,6 +223,32 @@ def test_the_window_grows_while_it_limits_and_not_beyond_its_bounds() -> None:
     assert two.listener.statistics().window_bytes_left == limits.max_session_window_bytes
 
 
+def test_a_long_path_grows_the_window_though_new_credit_is_under_way() -> None:
+    """The reader keeps up with the bytes as they come, and credit takes longer to arrive than a window to be sent."""
+    limits = MuxLimits(max_window_bytes=INITIAL_WINDOW * 4)
+    two = Two(limits)
+    ours, theirs = two.opened(b"")
+    two.dialer.send(ours, bytes(40 * INITIAL_WINDOW))
+    while ours.queued:
+        wire = two.dialer.data_to_send(BATCH)[0]
+        for start in range(0, len(wire), 10_000):
+            two.listener.receive_data(wire[start : start + 10_000])
+            two.listener.read(theirs)
+        two.dialer.receive_data(two.listener.data_to_send(BATCH)[0])
+    assert theirs.window.size == limits.max_window_bytes
+
+
+def test_a_sender_of_round_pieces_that_is_never_out_of_credit_does_not_grow_the_window() -> None:
+    two = Two()
+    ours, theirs = two.opened(b"")
+    for _ in range(400):
+        two.dialer.send(ours, bytes(INITIAL_WINDOW // 16))
+        two.carry()
+        two.listener.read(theirs)
+        two.carry()
+    assert theirs.window.size == INITIAL_WINDOW
+
+
 def test_a_slow_sender_does_not_grow_the_window() -> None:
     two = Two()
     ours, theirs = two.opened(b"")
