@@ -21,6 +21,7 @@ from agentmesh.demo.story import ACTS, Outcome, play
 from agentmesh.demo.view import View
 
 MIB = 1024 * 1024
+MCP_SDK = "mcp"
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -40,10 +41,8 @@ def command(file_mib: int) -> int:
     A control plane, two routers and three members: one member downloads a file from another through a router, over TCP
     and over WebSocket, and a third calls an MCP tool. Exit status 0 means that every check held.
     """
-    if importlib.util.find_spec("mcp") is None:
-        raise click.ClickException(
-            "the demo calls an MCP tool, and the MCP SDK is not here: pip install 'agentmesh[mcp]'"
-        )
+    if importlib.util.find_spec(MCP_SDK) is None:
+        raise click.ClickException("the demo calls an MCP tool, which takes the MCP SDK: pip install 'agentmesh[mcp]'")
     console = Console()
     view = View(console, console.is_interactive and sys.stdout.isatty(), time.monotonic, PLAYERS, ACTS)
     outcomes: list[Outcome] = []

@@ -73,7 +73,7 @@ async def waiting_for_cues(stop: trio.Event) -> AsyncGenerator[Callable[[], Awai
     The block is cancelled when `stop` is set, and when standard input ends.
     """
     send, receive = trio.open_memory_channel[None](0)
-    async with open_background() as nursery, trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin, open_background() as nursery:
         nursery.start_soon(_read_cues, stdin, send, stop)
         nursery.start_soon(_cancel_at, stop, nursery.cancel_scope)
         yield receive.receive
