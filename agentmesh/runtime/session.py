@@ -279,7 +279,7 @@ class MuxSession(Session):
             self.abort(str(exc) or "the link broke")
 
     async def _put(self, data: bytes) -> None:
-        """Write to the link. What is cut off in the middle is the last, so the end of the session waits for a moment."""
+        """Write to the link. After one that is cut off no other can follow, so the session's end waits for a moment."""
         with trio.CancelScope(deadline=self._farewell_until, shield=True) as self._writing:
             await self._link.send_all(data)
             self._bytes[1] += len(data)

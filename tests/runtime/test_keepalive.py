@@ -33,7 +33,7 @@ def test_early_timeouts_and_wrong_answers_are_harmless() -> None:
 def test_a_peer_that_falls_silent_is_lost_within_three_intervals(interval: float, answered: float) -> None:
     beat = KeepAlive(0.0, interval)
     assert beat.handle_timeout(0.0) == 1
-    silent_since = answered * interval
+    now = silent_since = answered * interval
     beat.pong(1, silent_since)
     while beat.state is not State.LOST:
         now = beat.deadline

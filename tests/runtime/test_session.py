@@ -544,4 +544,4 @@ async def test_statistics(autojump_clock: MockClock) -> None:
         assert after.bytes_sent - before.bytes_sent == theirs_after.bytes_received - theirs_before.bytes_received
         await sessions.alice.aclose()
         assert sessions.alice.statistics().state == "closed"
-        assert sessions.alice.streams == ()
+        assert not sessions.alice.streams

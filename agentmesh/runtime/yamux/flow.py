@@ -26,8 +26,8 @@ class ReceiveWindow:
 
     It grows to the path: a whole window in which the peer ran out of credit while the application had read everything
     was the window's fault, and doubles it. A slow reader never empties its buffer, a slow sender never runs out of
-    credit; neither makes it grow. On a long path more credit is under way by the time that the peer has run out: it ended
-    a frame exactly where the credit that it knew of ended.
+    credit; neither makes it grow. On a long path more credit is under way by the time that the peer has run out: it
+    ended a frame exactly where the credit that it knew of ended.
     """
 
     __slots__ = (

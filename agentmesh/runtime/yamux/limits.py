@@ -23,3 +23,7 @@ class MuxLimits:
     """Control frames waiting for the link: a peer that causes more of them than it reads (pings, opens) is cut off."""
     linger_timeout: float = 60.0
     """Seconds that a closed stream waits for the peer, to end it and to take the last bytes, before it is reset."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_window_bytes < INITIAL_WINDOW:
+            raise ValueError(f"max_window_bytes {self.max_window_bytes} is below yamux's own {INITIAL_WINDOW}")

@@ -181,7 +181,7 @@ class Mux:
         self._step(channel, Input.SEND_RST)
 
     def read(self, channel: Channel, max_bytes: int | None = None) -> bytes:
-        """Take received bytes, all there are by default; the credit for them goes back to the peer. b"" for none now."""
+        """Take received bytes, by default all; the credit for them goes back to the peer. b"" when there are none."""
         data = channel.take_received(max_bytes)
         if channel.state not in READABLE:
             channel.window.buffered -= len(data)

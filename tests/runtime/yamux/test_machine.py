@@ -439,11 +439,14 @@ def test_any_bytes_raise_only_the_typed_error(pieces: list[bytes]) -> None:
         pass
 
 
+def frame_of(kind: FrameType, flags: int, stream_id: int, length: int, body: bytes) -> bytes:
+    if kind is FrameType.DATA:
+        return encode_header(kind, flags, stream_id, len(body)) + body
+    return encode_header(kind, flags, 0 if kind >= FrameType.PING else stream_id, length)
+
+
 FRAMES = st.builds(
-    lambda kind, flags, stream_id, length, body: (
-        encode_header(kind, flags, stream_id if kind < FrameType.PING else 0, len(body) if kind == 0 else length)
-        + (body if kind == 0 else b"")
-    ),
+    frame_of,
     st.sampled_from(list(FrameType)),
     st.sampled_from([0, SYN, ACK, FIN, RST, SYN | FIN, SYN | RST, FIN | RST]),
     st.integers(1, 7),

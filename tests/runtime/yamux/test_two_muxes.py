@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from agentmesh.runtime.yamux import Channel, ChannelOpened, Mux, MuxLimits
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
@@ -72,7 +72,7 @@ class TwoMuxes(RuleBasedStateMachine):
             self.muxes[side].finish(channel)
 
     @rule(target=channels, stream=consumes(channels), side=st.integers(0, 1), hard=st.booleans())
-    def end(self, stream: int, side: int, hard: bool) -> object:
+    def end(self, stream: int, side: int, hard: bool) -> MultipleResults[int]:
         """One side leaves: by close, which stops reading, or by reset."""
         channel = self.ends.get((side, stream))
         if channel is None:
