@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 MIN_RESUME_LEFT = 300.0  # seconds a saved credential must still be good for
 RESUME_SYNC_TIMEOUT = 10.0  # seconds that resuming waits for the control plane's keys
-NO_CREDENTIAL = b""
+NO_CREDENTIAL = b"\0"  # what a client that holds none asks to have renewed; it must not be empty
 PLANE_ERRORS = (ControlPlaneError, RemoteProtocolError)
 
 

@@ -1,0 +1,112 @@
+"""A mesh on the loopback interface: a real control plane, real sockets, all in this process."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agentmesh.abc import Transport
+from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.server import ControlPlane, open_control_plane
+from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
+from agentmesh.membership import Enrollment
+from agentmesh.node import Node, NodeConfig, run_node
+from agentmesh.router import Router, RouterConfig, open_router
+from agentmesh.runtime.nursery import open_background
+from agentmesh.types import Address
+
+LISTEN = (Address.parse("/ip4/127.0.0.1/tcp/0"), Address.parse("/ip4/127.0.0.1/tcp/0/ws"))
+
+
+@attrs.frozen
+class Loopback:
+    """A control plane, and routers that can be killed."""
+
+    folder: Path
+    control_plane: ControlPlane
+    nursery: trio.Nursery
+    scopes: dict[str, tuple[Router, trio.CancelScope]] = attrs.Factory(dict[str, tuple[Router, trio.CancelScope]])
+
+    async def enrollment(self, role: str = ROLE_NODE) -> Enrollment:
+        """A way in for one member."""
+        return Enrollment(control_plane=self.control_plane.url, token=await self.control_plane.create_token(role))
+
+    async def router(self, name: str, **settings: Any) -> Router:
+        """Start a router."""
+        config = RouterConfig(
+            enrollment=await self.enrollment(ROLE_ROUTER), state_dir=self.folder / name, listen=LISTEN, **settings
+        )
+        router: Router = await self.nursery.start(self._run, name, config)
+        return router
+
+    def kill(self, name: str) -> None:
+        """End a router as the death of its process does: nobody is told."""
+        router, scope = self.scopes.pop(name)
+        for session in router.host.connections:
+            session.abort("killed")
+        scope.cancel()
+
+    async def _run(self, name: str, config: RouterConfig, task_status: trio.TaskStatus[Router]) -> None:
+        with trio.CancelScope() as scope:
+            async with open_router(config) as router:
+                self.scopes[name] = router, scope
+                task_status.started(router)
+                await trio.sleep_forever()
+
+    async def config(self, **settings: Any) -> NodeConfig:
+        return NodeConfig(enrollment=await self.enrollment(), **settings)
+
+    async def node(
+        self, *, transports: Sequence[Transport] | None = None, **settings: Any
+    ) -> AbstractAsyncContextManager[Node]:
+        """`async with await mesh.node() as node`"""
+        return run_node(await self.config(**settings), transports=transports)
+
+
+@asynccontextmanager
+async def open_loopback(folder: Path, *routers: str) -> AsyncGenerator[Loopback]:
+    await trio.Path(folder).mkdir(exist_ok=True)
+    config = Config(
+        bind_address="127.0.0.1:0",
+        db_dsn=str(folder / "control-plane.db"),
+        auto_approve_enrollment=True,
+        enroll_rate=1000.0,
+    )
+    async with open_control_plane(config) as control_plane, open_background() as nursery:
+        mesh = Loopback(folder, control_plane, nursery)
+        for name in routers:
+            await mesh.router(name)
+        yield mesh
+
+
+async def _hello(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(f"hello {request.headers['x-peer-id']}")
+
+
+async def _echo(request: Request) -> Response:
+    return Response(await request.body())  # whole: a client of HTTP/1.1 reads no answer while it sends
+
+
+async def _endless(_: Request) -> StreamingResponse:
+    async def pieces() -> AsyncGenerator[bytes]:
+        while True:
+            yield bytes(64 * 1024)
+            await trio.lowlevel.checkpoint()
+
+    return StreamingResponse(pieces())
+
+
+def app() -> Starlette:
+    """Says hello, echoes what is posted, and one answer never ends."""
+    return Starlette(routes=[Route("/", _hello), Route("/echo", _echo, methods=["POST"]), Route("/endless", _endless)])
+
+
+def url_of(node: Node, path: str = "", service: str = "http/app") -> str:
+    return f"http://{node.peer}.peer.mesh/{service}/{path}"
