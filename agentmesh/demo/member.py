@@ -21,7 +21,7 @@ from agentmesh.node import Node, NodeConfig
 from agentmesh.runtime.nursery import open_background
 from agentmesh.types import PeerId
 
-ATTACH_WAIT = 3.0  # seconds for the second router, once the first is held
+ATTACH_WAIT = 15.0  # seconds for the second router, once the first is held
 ATTACH_POLL = 0.02
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -16,6 +16,7 @@ TITLE = "a private network of six processes on this machine"
 OUTWARD = "Members dial out to routers, and are reached through them. Nobody dials a member."
 
 MAX_WIDTH = 100  # columns; a wider terminal is left empty at its right
+TITLE_FROM = 78  # columns from which the title says what it is
 PICTURE_FROM = 70  # columns from which the circuit is a picture
 MAX_BAR = 40
 MIN_BAR = 8
@@ -80,9 +81,9 @@ class Screen:
 
 def _head(elapsed: float, width: int) -> Table:
     head = Table.grid(expand=True)
-    head.add_column(ratio=1, no_wrap=True)
-    head.add_column(justify="right", no_wrap=True)
-    title = Text.assemble(("agentmesh demo", "bold"), f"   {TITLE}" if width >= PICTURE_FROM else "")
+    head.add_column(ratio=1, no_wrap=True, overflow="crop")
+    head.add_column(justify="right", no_wrap=True, overflow="crop")
+    title = Text.assemble(("agentmesh demo", "bold"), f"   {TITLE}" if width >= TITLE_FROM else "")
     head.add_row(title, Text(f"{elapsed:.0f} s", "dim"))
     return head
 
