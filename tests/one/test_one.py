@@ -1,0 +1,76 @@
+"""A mesh in one process: it comes up with one call, lets members in, and is there again after a restart."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from agentmesh.control_plane.errors import EnrollmentRejectedError
+from agentmesh.node import open_node
+from agentmesh.one import OneConfig, open_one
+from agentmesh.router import Router
+from agentmesh.testing import leaves_nothing
+from tests.node.loopback import app, url_of
+
+
+def config_of(folder: Path, **settings: object) -> OneConfig:
+    return OneConfig(data_dir=folder / "mesh", bind_address="127.0.0.1:0", **settings)  # type: ignore[arg-type]
+
+
+async def test_members_join_with_its_token_and_call_each_other(tmp_path: Path) -> None:
+    async with (
+        leaves_nothing(),
+        open_one(config_of(tmp_path)) as mesh,
+        open_node(mesh.control_plane.url, mesh.join_token) as alice,
+        open_node(mesh.control_plane.url, mesh.join_token) as bob,
+        bob.serve("http", "app", app()),
+        alice.http_client() as client,
+    ):
+        response = await client.get(url_of(bob))
+        assert (response.status_code, response.text) == (200, f"hello {alice.peer}")
+        assert mesh.join_token not in repr(mesh)
+
+
+async def test_it_is_the_same_mesh_after_a_restart(tmp_path: Path) -> None:
+    routers = list[Router]()
+    for _ in range(2):
+        async with (
+            open_one(config_of(tmp_path)) as mesh,
+            open_node(mesh.control_plane.url, mesh.join_token, state_dir=tmp_path / "alice") as alice,
+        ):
+            routers.append(mesh.router)
+            assert alice.routers == (mesh.router.peer,)
+    assert routers[0].peer == routers[1].peer
+    assert routers[0].membership.trusted == routers[1].membership.trusted
+
+
+async def test_a_mesh_that_lost_its_database_is_a_new_one_with_the_same_router(tmp_path: Path) -> None:
+    async with open_one(config_of(tmp_path)) as mesh:
+        peer, trusted = mesh.router.peer, mesh.router.membership.trusted
+    for file in (tmp_path / "mesh").glob("control-plane.db*"):
+        file.unlink()
+    async with open_one(config_of(tmp_path)) as mesh:
+        assert mesh.router.peer == peer
+        assert mesh.router.membership.trusted != trusted
+
+
+async def test_its_folder_is_the_owners_alone(tmp_path: Path) -> None:
+    async with open_one(config_of(tmp_path)):
+        assert stat.S_IMODE((tmp_path / "mesh").stat().st_mode) == 0o700
+
+
+async def test_the_join_token_lets_in_as_many_as_it_says(tmp_path: Path) -> None:
+    async with open_one(config_of(tmp_path, join_usages=1)) as mesh:
+        async with open_node(mesh.control_plane.url, mesh.join_token):
+            pass
+        with pytest.raises(EnrollmentRejectedError):
+            async with open_node(mesh.control_plane.url, mesh.join_token):
+                raise AssertionError("unreachable")
+
+
+async def test_an_address_that_is_taken_is_the_systems_error(tmp_path: Path) -> None:
+    async with open_one(config_of(tmp_path)) as mesh:
+        taken = OneConfig(data_dir=tmp_path / "second", bind_address=mesh.control_plane.url.removeprefix("http://"))
+        with pytest.raises(OSError, match="in use"):
+            async with open_one(taken):
+                raise AssertionError("unreachable")
