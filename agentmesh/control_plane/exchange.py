@@ -1,5 +1,6 @@
 """One signed request and its answer: retries, the size of an answer, a clock that is off."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
@@ -17,6 +18,8 @@ from agentmesh.control_plane.errors import (
     UnauthorizedError,
 )
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
+
+logger = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 MAX_REASON_CHARACTERS = 300
@@ -98,12 +101,19 @@ class Exchange:
 
     async def _wait(self, retries: Retries, failed: "_Answer | httpx.HTTPError | trio.TooSlowError") -> None:
         answer = failed if isinstance(failed, _Answer) else None
+        reason = answer.reason if answer else str(failed) or type(failed).__name__
+        url = self._http.base_url.copy_with(userinfo=b"")
         wait = retries.next_wait(trio.current_time(), answer.retry_after if answer else None)
         if wait is None:
-            message = f"the control plane at {self._http.base_url.copy_with(userinfo=b'')} does not answer"
-            if isinstance(failed, _Answer):
-                raise ControlPlaneUnavailableError(f"{message}: {failed.reason}", failed.status)
-            raise ControlPlaneUnavailableError(f"{message}: {str(failed) or type(failed).__name__}") from failed
+            cause = failed if isinstance(failed, Exception) else None
+            status = answer.status if answer else None
+            raise ControlPlaneUnavailableError(
+                f"the control plane at {url} does not answer: {reason}", status
+            ) from cause
+        # Without this, whoever mistyped the URL waits in silence until the budget is spent.
+        logger.warning(
+            "the control plane does not answer", extra={"url": url, "reason": reason, "retry_in": f"{wait:.1f}s"}
+        )
         await trio.sleep(wait)
 
     async def _attempt(self, outgoing: Outgoing) -> "_Answer | httpx.TransportError | trio.TooSlowError":
