@@ -1,7 +1,7 @@
-"""A protocol of one's own: members count votes. A pure machine, a driver, and a value for the registry.
+"""A protocol of one's own: members vote. A pure machine, a driver, and a value that says who may open it.
 
-`open_node(…, protocols=[protocol(Ballot())])` serves it; `vote(await node.open_stream(peer, VOTE_ID), b"yes")` votes.
-The property test is `examples/test_custom_protocol.py`.
+`agentmesh.open_node(…, protocols=[protocol(Ballot())])` serves it; `vote(await node.open_stream(peer, VOTE), b"yes")`
+votes. Its property test: `pytest examples/test_custom_protocol.py`.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from agentmesh.runtime.registry import Protocol
 from agentmesh.types import PeerId, ProtocolId
 from agentmesh.wire.framing import FrameReader
 
-VOTE_ID = ProtocolId("/example/vote/1.0.0")
+VOTE = ProtocolId("/example/vote/1.0.0")
 CHOICES = (b"yes", b"no")
 MAX_VOTE_BYTES = 16
 MAX_VOTERS = 10_000
@@ -27,18 +27,18 @@ class Ballot:
     def __init__(self) -> None:
         self._votes: dict[PeerId, bytes] = {}
 
+    @property
+    def tally(self) -> Counter[bytes]:
+        return Counter(self._votes.values())
+
     def receive_vote(self, voter: PeerId, choice: bytes) -> int:
         """Count a vote. Returns how many chose the same."""
         if choice not in CHOICES:
             raise RemoteProtocolError(f"{choice!r} is no choice")
         if voter not in self._votes and len(self._votes) >= MAX_VOTERS:
-            raise LimitExceededError("MAX_VOTERS have voted")
+            raise LimitExceededError(f"{MAX_VOTERS} have voted")
         self._votes[voter] = choice
         return self.tally[choice]
-
-    @property
-    def tally(self) -> Counter[bytes]:
-        return Counter(self._votes.values())
 
 
 def protocol(ballot: Ballot) -> Protocol:
@@ -46,11 +46,11 @@ def protocol(ballot: Ballot) -> Protocol:
         choice = await read_message(stream, FrameReader(MAX_VOTE_BYTES))
         await write_message(stream, str(ballot.receive_vote(stream.peer, choice)).encode())
 
-    return Protocol(VOTE_ID, serve, admission=Admission.ANYONE)
+    return Protocol(VOTE, serve, admission=Admission.ANYONE)
 
 
 async def vote(stream: Stream, choice: bytes) -> int:
-    """Vote, and learn how many voted alike. Raises RejectedError or StreamResetError when the vote does not count."""
+    """Vote, and learn how many voted alike. Raises StreamResetError when the vote does not count."""
     async with stream:
         with trio.fail_after(10):
             await write_message(stream, choice)

@@ -1,7 +1,7 @@
 """Serve a greeting to the mesh.
 
-agentmesh one &                                   # a mesh; writes mesh/join-token
-python examples/hello_serve.py http://127.0.0.1:8080 mesh/join-token
+agentmesh one                                                             # in a terminal of its own
+python examples/hello_serve.py http://127.0.0.1:8080 mesh/join-token      # prints the URL that it serves
 """
 
 import sys
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from agentmesh.node import open_node
+import agentmesh
 
 
 async def greet(request: Request) -> PlainTextResponse:
@@ -22,11 +22,13 @@ async def greet(request: Request) -> PlainTextResponse:
 
 async def main(control_plane: str, token: str) -> None:
     app = Starlette(routes=[Route("/", greet)])
-    async with open_node(control_plane, token) as node, node.serve("http", "hello", app):
+    async with agentmesh.open_node(control_plane, token) as node, node.serve("http", "hello", app):
         print(f"http://{node.peer}.peer.mesh/http/hello/", flush=True)
         await trio.sleep_forever()
 
 
 if __name__ == "__main__":
-    control_plane, token_file, *rest = sys.argv[1:]
-    trio.run(main, control_plane, Path(token_file).read_text().strip(), *rest)
+    try:
+        trio.run(main, sys.argv[1], Path(sys.argv[2]).read_text().strip())
+    except* KeyboardInterrupt:
+        pass

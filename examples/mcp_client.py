@@ -1,4 +1,4 @@
-"""Call an MCP tool over the mesh: the official SDK's client, given the mesh's HTTP client.
+"""Call an MCP tool over the mesh: the official SDK's client, given the mesh's HTTP client. Needs agentmesh[mcp].
 
 python examples/mcp_client.py http://127.0.0.1:8080 mesh/join-token http://12D3….peer.mesh/mcp/calculator/mcp
 """
@@ -11,12 +11,12 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
-from agentmesh.node import open_node
+import agentmesh
 
 
 async def main(control_plane: str, token: str, url: str) -> None:
     async with (
-        open_node(control_plane, token) as node,
+        agentmesh.open_node(control_plane, token) as node,
         node.http_client2() as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
@@ -27,5 +27,4 @@ async def main(control_plane: str, token: str, url: str) -> None:
 
 
 if __name__ == "__main__":
-    control_plane, token_file, *rest = sys.argv[1:]
-    trio.run(main, control_plane, Path(token_file).read_text().strip(), *rest)
+    trio.run(main, sys.argv[1], Path(sys.argv[2]).read_text().strip(), sys.argv[3])

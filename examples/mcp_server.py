@@ -1,6 +1,7 @@
-"""Serve MCP tools to the mesh: the official SDK's server, unchanged.
+"""Serve MCP tools to the mesh: the official SDK's server, unchanged. Needs agentmesh[mcp].
 
-python examples/mcp_server.py http://127.0.0.1:8080 mesh/join-token
+agentmesh one                                                             # in a terminal of its own
+python examples/mcp_server.py http://127.0.0.1:8080 mesh/join-token       # prints the URL that it serves
 """
 
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import trio
 from mcp.server.mcpserver import MCPServer
 
-from agentmesh.node import open_node
+import agentmesh
 
 server = MCPServer("calculator")
 
@@ -21,11 +22,14 @@ def add(a: int, b: int) -> int:
 
 
 async def main(control_plane: str, token: str) -> None:
-    async with open_node(control_plane, token) as node, node.serve("mcp", "calculator", server.streamable_http_app()):
+    app = server.streamable_http_app()
+    async with agentmesh.open_node(control_plane, token) as node, node.serve("mcp", "calculator", app):
         print(f"http://{node.peer}.peer.mesh/mcp/calculator/mcp", flush=True)
         await trio.sleep_forever()
 
 
 if __name__ == "__main__":
-    control_plane, token_file, *rest = sys.argv[1:]
-    trio.run(main, control_plane, Path(token_file).read_text().strip(), *rest)
+    try:
+        trio.run(main, sys.argv[1], Path(sys.argv[2]).read_text().strip())
+    except* KeyboardInterrupt:
+        pass

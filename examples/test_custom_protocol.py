@@ -1,4 +1,4 @@
-"""The property test of `custom_protocol`, as one writes it for a protocol of one's own."""
+"""The property test of `custom_protocol`: pytest examples/test_custom_protocol.py"""
 
 import pytest
 from hypothesis import given
