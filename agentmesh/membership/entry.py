@@ -57,7 +57,7 @@ class Entry:
         It needs no control plane; but one that answers is asked for its keys first. When it is another one by now, and
         we have a token, the credential is of no use.
         """
-        if saved.control_plane != self._enrollment.control_plane:
+        if saved.control_plane != self._enrollment.mesh:
             logger.warning("the saved credential is for another mesh", extra={"control_plane": saved.control_plane})
             return None
         try:

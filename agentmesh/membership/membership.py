@@ -19,11 +19,13 @@ from agentmesh.membership.plane import PlaneClient
 from agentmesh.membership.renewal import renewal_wait, retry_wait
 from agentmesh.membership.state import SavedCredential, StateDir
 from agentmesh.membership.verifier import Verifier
+from agentmesh.runtime.nursery import open_background
 from agentmesh.types import PeerId
 
 logger = logging.getLogger(__name__)
 
 KEYS_SYNC_INTERVAL = 300.0  # seconds
+WAITING_INTERVAL = 10.0  # seconds between two words on a control plane that keeps us waiting
 CLOCK_CHECK_INTERVAL = 600.0  # seconds; a machine that slept finds out this late what its wall clock says
 
 
@@ -49,7 +51,7 @@ class Membership:
         self.identity = identity
         self.client = client
         self.wall_clock = wall_clock
-        self._control_plane = enrollment.control_plane
+        self._mesh = enrollment.mesh
         self._state = state
         self._verifier = Verifier(wall_clock)
         self._entry = Entry(identity, client, enrollment, self._verifier, wall_clock)
@@ -96,8 +98,10 @@ class Membership:
             is given that credential, even when the token is spent.
         """
         saved = self._state.load() if self._state else None
-        resumed = await self._entry.resume(saved) if saved else None
-        self._credential = resumed or await self._entry.enroll(self._lack())
+        async with open_background() as nursery:
+            nursery.start_soon(self._say_that_it_waits)
+            resumed = await self._entry.resume(saved) if saved else None
+            self._credential = resumed or await self._entry.enroll(self._lack())
         if saved is None or resumed is None:
             self._save()
         elif saved.trusted != self.trusted:
@@ -143,16 +147,23 @@ class Membership:
             callback()
         return True
 
+    async def _say_that_it_waits(self) -> NoReturn:
+        """For whoever sits before it: a control plane that is down is an error only when the time for it is over."""
+        while True:
+            await trio.sleep(WAITING_INTERVAL)
+            logger.warning(
+                "not in yet: the control plane does not answer, or an admin has to approve",
+                extra={"control_plane": self._mesh, "peer": self.identity.peer},
+            )
+
     def _lack(self) -> str:
         where = f" in {self._state.path}" if self._state else ""
-        return f"there is no credential{where} that {self._control_plane} honours"
+        return f"there is no credential{where} that {self._mesh} honours"
 
     def _save(self) -> None:
         if self._state is not None:
             credential = self._credential
-            self._state.save(
-                SavedCredential(self._control_plane, credential.token, credential.expires_at, self.trusted)
-            )
+            self._state.save(SavedCredential(self._mesh, credential.token, credential.expires_at, self.trusted))
 
     def _try_save(self) -> None:
         """A member that is up stays up on a full disk; when it starts again it is given the last credential issued."""
@@ -204,8 +215,8 @@ async def open_membership(
         opening = open_client(enrollment.control_plane, identity, wall_clock=wall_clock, backoff=backoff)
         try:
             client = await stack.enter_async_context(opening)
-        except ValueError as exc:
-            raise AddressError(f"the control plane's address is no HTTP URL: {enrollment.control_plane!r}") from exc
+        except ValueError:
+            raise AddressError(f"the control plane's address is no HTTP URL: {enrollment.mesh!r}") from None
         membership = Membership(identity, client, enrollment, state, wall_clock)
         await membership.begin()
         yield membership

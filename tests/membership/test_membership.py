@@ -204,6 +204,18 @@ async def test_enrolling_that_is_cancelled_anywhere_can_be_begun_again(
     assert plane.calls["issue"] == 1
 
 
+async def test_a_control_plane_that_keeps_us_waiting_is_named_but_not_its_password(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    enrollment = Enrollment(control_plane="http://me:secret@cp/at@here/", token=NODE_TOKEN)
+    plane, identity = Plane(is_away=True, patience=35.0), Identity.generate()
+    with pytest.raises(ControlPlaneUnavailableError):
+        await Membership(identity, plane.client(identity), enrollment, None, wall_clock).begin()
+    waiting = [record for record in caplog.records if "not in yet" in record.message]
+    assert [vars(record)["control_plane"] for record in waiting] == ["http://cp/at@here"] * 3
+    assert "secret" not in repr(enrollment)
+
+
 async def test_a_url_that_is_none_is_an_error_of_the_mesh() -> None:
     for url in ("cp:8080", "ftp://cp", "http://", "http://a\n", ""):
         with pytest.raises(AddressError, match="no HTTP URL"):
