@@ -27,7 +27,7 @@ class ConnectionLimits:
     """Settings of the connection manager."""
 
     high_watermark: int = 4000
-    """Sessions above which idle, untagged ones are closed."""
+    """Sessions above which some are closed: those without a tag first, those with a protection never."""
     low_watermark: int = 3400
     """Sessions that are left after that."""
     max_per_source: int = 1000
