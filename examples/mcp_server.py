@@ -12,7 +12,7 @@ from mcp.server.mcpserver import MCPServer
 
 import agentmesh
 
-server = MCPServer("calculator")
+server = MCPServer("calculator", log_level="WARNING")
 
 
 @server.tool()

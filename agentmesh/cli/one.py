@@ -80,8 +80,7 @@ def welcome(mesh: One, token_file: Path) -> str:
         "",
         "or from Python, with the token that is in the file:",
         "",
-        "from agentmesh.node import open_node",
-        f'async with open_node("{url}", token) as node: ...',
+        f'async with agentmesh.open_node("{url}", token) as node: ...',
         "",
         "Ctrl-C stops it.",
     ]
