@@ -84,6 +84,19 @@ async def test_a_mesh_without_routers_is_looked_at_again_less_and_less_often(aut
         assert await wait_attached(node, router, within=70) <= 67
 
 
+async def test_a_control_plane_that_comes_back_is_asked_again(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        router = await fleet.router("router")
+        record = fleet.plane.routers.pop(router.peer)
+        node = await fleet.node("node", ready_timeout=1.0)
+        fleet.plane.is_away = True
+        fleet.plane.routers[router.peer] = record
+        await trio.sleep(100)
+        assert held(node) == set()
+        fleet.plane.is_away = False
+        await wait_attached(node, router, within=67)
+
+
 async def test_nothing_hangs_when_all_routers_refuse(autojump_clock: MockClock) -> None:
     async with open_fleet() as fleet:
         foreign = Plane()

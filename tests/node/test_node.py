@@ -73,6 +73,18 @@ async def test_a_service_is_there_for_as_long_as_its_block(tmp_path: Path) -> No
         assert await status() == (404, "unknown-service")
 
 
+async def test_the_url_of_a_server_is_served_like_an_application(tmp_path: Path) -> None:
+    async with (
+        open_loopback(tmp_path, "router") as mesh,
+        await mesh.node() as alice,
+        await mesh.node() as bob,
+        bob.serve("http", "app", mesh.control_plane.url),
+        alice.http_client() as client,
+    ):
+        response = await client.get(url_of(bob, "healthz"))
+        assert (response.status_code, response.text) == (200, "ok\n")
+
+
 async def test_a_large_body_goes_both_ways_whole(tmp_path: Path) -> None:
     async with open_loopback(tmp_path, "router") as mesh, await mesh.node() as alice, await mesh.node() as bob:
         piece = os.urandom(256 * 1024)

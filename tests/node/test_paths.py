@@ -12,10 +12,14 @@ from agentmesh.errors import DialError, NotConnectedError
 from agentmesh.identity import Identity
 from agentmesh.node import Node
 from agentmesh.protocols.auth import Result
+from agentmesh.protocols.relay import Relay, RelayClient, reserve
 from agentmesh.router import Router
+from agentmesh.runtime.host import open_host
+from agentmesh.runtime.registry import Protocol
 from agentmesh.testing import cancel_at_every_await, footprint, wait_footprint
-from tests.membership.plane import Plane
-from tests.node.fleet import ECHO, Fleet, call, open_fleet
+from agentmesh.transports.circuit import CircuitTransport
+from tests.membership.plane import Plane, wall_clock
+from tests.node.fleet import ANY, ECHO, Fleet, call, echo, open_fleet
 
 SYNC = 1000.0  # seconds in which a node has read the control plane's list once more
 
@@ -142,6 +146,35 @@ async def test_a_peer_that_is_not_there_is_a_dial_error_at_once(autojump_clock: 
             await call(apart.bob, peer)
         assert not isinstance(caught.value, NotConnectedError)
         assert trio.current_time() - began < 1
+
+
+async def test_a_relay_that_is_none_of_our_routers_is_left_alone(autojump_clock: MockClock) -> None:
+    """No handshake: somebody else's relay does not know what that is."""
+    async with open_fleet() as fleet:
+        await fleet.router("router")
+        alice = await fleet.node("alice")
+        relay = Relay(is_admitted=lambda _: True, wall_clock=wall_clock)
+        client = RelayClient()
+        circuits = CircuitTransport(client.connect, client.open_circuit)
+        async with (
+            open_host(
+                identity=Identity.generate(),
+                transports=[fleet.network.transport("relay")],
+                protocols=[relay.protocol()],
+                listen=[ANY],
+            ) as plain,
+            open_host(
+                identity=Identity.generate(),
+                transports=[fleet.network.transport("bob"), circuits],
+                protocols=[Protocol(ECHO, echo), client.protocol(circuits.incoming)],
+            ) as bob,
+        ):
+            through = plain.addresses[0] / "p2p-circuit"
+            await bob.connect(plain.peer, plain.addresses)
+            async with bob.listening(through):
+                await reserve(bob, plain.peer)
+                await alice.host.connect(bob.peer, [through.with_peer(bob.peer)])
+                await call(alice, bob.peer)
 
 
 async def test_a_dead_router_on_the_list_does_not_hold_up_a_call(autojump_clock: MockClock) -> None:
