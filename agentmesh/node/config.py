@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import attrs
+from attrs import validators
 
 from agentmesh.membership import Enrollment
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
@@ -13,7 +14,7 @@ NODE_CONNECTIONS = ConnectionLimits(high_watermark=400, low_watermark=100)
 
 @attrs.frozen(kw_only=True)
 class NodeConfig:
-    """Settings of one node."""
+    """Settings of one node. ValueError when one of them is out of range."""
 
     enrollment: Enrollment
     """How it gets into the mesh."""
@@ -21,9 +22,9 @@ class NodeConfig:
     """Where its key and credential are kept; None makes a new identity that ends with the process."""
     listen: tuple[Address, ...] = ()
     """Where it listens itself. A node behind a NAT has nothing here: its routers make it reachable."""
-    routers: int = 2
+    routers: int = attrs.field(default=2, validator=validators.ge(1))
     """How many routers it is attached to; every router when there are fewer."""
-    ready_timeout: float = 10.0
+    ready_timeout: float = attrs.field(default=10.0, validator=validators.ge(0))
     """Seconds that opening waits for a first router. Without one the node goes on trying, and calls answer 503."""
     host: HostConfig = HostConfig(connections=NODE_CONNECTIONS)
     """Sessions and connections."""

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
+from attrs import validators
 
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
@@ -19,7 +20,7 @@ DAY = 86400.0
 
 @attrs.frozen(kw_only=True)
 class OneConfig:
-    """Settings of a mesh in one process."""
+    """Settings of a mesh in one process. ValueError when one of them is out of range."""
 
     data_dir: Path = Path("mesh")
     """The database, the router's key and credential."""
@@ -27,7 +28,7 @@ class OneConfig:
     """Where the control plane serves; port 0 takes a free one."""
     listen: tuple[Address, ...] = DEFAULT_LISTEN
     """Where the router listens."""
-    join_usages: int = 100
+    join_usages: int = attrs.field(default=100, validator=validators.ge(1))
     """How many members the join token lets in."""
 
 

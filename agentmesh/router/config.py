@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import attrs
+from attrs import validators
 
 from agentmesh.membership import Enrollment
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
@@ -14,7 +15,7 @@ DEFAULT_LISTEN = (Address.parse("/ip4/0.0.0.0/tcp/5001"),)
 
 @attrs.frozen(kw_only=True)
 class RouterConfig:
-    """Settings of one router."""
+    """Settings of one router. ValueError when one of them is out of range."""
 
     enrollment: Enrollment
     """How it gets into the mesh; its token is for the router role."""
@@ -24,7 +25,7 @@ class RouterConfig:
     """Where it listens."""
     external_addresses: tuple[Address, ...] = ()
     """What it tells the mesh instead of where it listens: its addresses as members see them."""
-    lease_renew_interval: float = 300.0
+    lease_renew_interval: float = attrs.field(default=300.0, validator=validators.gt(0))
     """Seconds between two renewals of its lease."""
     host: HostConfig = HostConfig()
     """Sessions and connections."""

@@ -1,7 +1,9 @@
 """Opening a node is safe to cancel: whenever it strikes, nothing is left, and the next attempt succeeds."""
 
 from random import Random
+from typing import Any
 
+import pytest
 from trio.testing import MockClock
 
 from agentmesh.identity import Identity
@@ -32,3 +34,10 @@ async def test_opening_a_node_can_be_cancelled_at_every_await(autojump_clock: Mo
         assert router.relay.statistics().reservations == 0
         node = await fleet.node("node")
         await wait_attached(node, router)
+
+
+@pytest.mark.parametrize("setting", [{"routers": 0}, {"ready_timeout": -1.0}], ids=str)
+def test_a_setting_that_is_out_of_range_is_named(setting: dict[str, Any]) -> None:
+    (name,) = setting
+    with pytest.raises(ValueError, match=name):
+        NodeConfig(enrollment=Enrollment(control_plane="http://cp"), **setting)

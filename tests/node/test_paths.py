@@ -14,6 +14,7 @@ from agentmesh.node import Node
 from agentmesh.protocols.auth import Result
 from agentmesh.protocols.relay import Relay, RelayClient, reserve
 from agentmesh.router import Router
+from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.host import open_host
 from agentmesh.runtime.registry import Protocol
 from agentmesh.testing import cancel_at_every_await, footprint, wait_footprint
@@ -97,6 +98,19 @@ async def test_the_routers_that_are_held_are_asked_first(autojump_clock: MockClo
         await call(carol, neighbour.peer)
         assert handshakes(other) == before
         assert {session.peer for session in carol.host.connections} == {router.peer, neighbour.peer}
+
+
+async def test_other_routers_are_asked_in_groups_of_what_a_host_dials_at_once(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        routers, members = list[Router](), list[Node]()
+        for number in range(4):
+            routers.append(await fleet.router(f"r{number}"))
+            members.append(await fleet.node(f"n{number}", routers=1, host=HostConfig(max_dial_addresses=1)))
+            fleet.plane.routers.clear()
+        await trio.sleep(SYNC)
+        for member in members[1:]:
+            await call(members[0], member.peer)
+        assert [handshakes(router) for router in routers] == [1, 2, 2, 2]
 
 
 async def test_callers_of_one_peer_share_one_circuit(autojump_clock: MockClock) -> None:

@@ -10,6 +10,7 @@ from agentmesh.node import open_node
 from agentmesh.one import OneConfig, open_one
 from agentmesh.router import Router
 from agentmesh.testing import leaves_nothing
+from agentmesh.types import Address
 from tests.node.loopback import app, url_of
 
 
@@ -66,6 +67,21 @@ async def test_the_join_token_lets_in_as_many_as_it_says(tmp_path: Path) -> None
         with pytest.raises(EnrollmentRejectedError):
             async with open_node(mesh.control_plane.url, mesh.join_token):
                 raise AssertionError("unreachable")
+
+
+async def test_its_router_listens_where_it_is_told(tmp_path: Path) -> None:
+    websocket = Address.parse("/ip4/127.0.0.1/tcp/0/ws")
+    async with (
+        open_one(config_of(tmp_path, listen=(websocket,))) as mesh,
+        open_node(mesh.control_plane.url, mesh.join_token) as node,
+    ):
+        assert [address.names for address in mesh.router.addresses] == [("ip4", "tcp", "ws", "p2p")]
+        assert node.routers == (mesh.router.peer,)
+
+
+def test_a_token_for_nobody_is_none() -> None:
+    with pytest.raises(ValueError, match="join_usages"):
+        OneConfig(join_usages=0)
 
 
 async def test_an_address_that_is_taken_is_the_systems_error(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import trio
 
 from agentmesh.control_plane.errors import EnrollmentRejectedError
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
+from agentmesh.membership import Enrollment
 from agentmesh.router import RouterConfig, open_router
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.types import Address
@@ -85,3 +86,8 @@ async def test_an_address_that_is_taken_is_the_systems_error(tmp_path: Path) -> 
         with pytest.raises(OSError, match="in use"):
             async with open_router(config):
                 raise AssertionError("unreachable")
+
+
+def test_a_lease_that_is_never_renewed_is_none() -> None:
+    with pytest.raises(ValueError, match="lease_renew_interval"):
+        RouterConfig(enrollment=Enrollment(control_plane="http://cp"), lease_renew_interval=0.0)
