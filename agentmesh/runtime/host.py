@@ -50,7 +50,8 @@ async def open_host(
     admissions: AdmissionBook | None = None,
     security: Callable[[Identity], TlsContext] = TlsContext,
 ) -> AsyncGenerator["Host"]:
-    """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds.
+    """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds, and
+    a moment more for links whose peers do not read.
 
     Args:
         identity: who the host is.
@@ -295,9 +296,11 @@ class Host:
                 nursery.start_soon(protocol.run, self)
 
     async def stop(self) -> None:
-        """For `open_host`: close every session gracefully, within `close_timeout`."""
+        """For `open_host`: close every session gracefully, within `close_timeout`; what is left then is cut, at once."""
         with trio.move_on_after(self.config.close_timeout) as scope:
             scope.shield = True
             async with trio.open_nursery() as nursery:
                 for session in list(self.connections):
                     nursery.start_soon(session.aclose)
+        for session in self.connections:
+            session.abort("closed by us")

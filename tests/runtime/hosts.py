@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from agentmesh.abc import Admission, Stream
 from agentmesh.identity import Identity
@@ -62,6 +63,7 @@ async def open_two(
         open_named(network, "alice", config=alices) as alice,
     ):
         await alice.connect(bob.peer, bob.addresses)
+        await wait_all_tasks_blocked()  # for Bob to have it too
         yield alice, bob
 
 
