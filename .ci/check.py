@@ -25,7 +25,7 @@ COVERAGE_JSON = ROOT / ".coverage.json"
 # Slowest first: two run at a time.
 LINT: dict[str, tuple[str, ...]] = {
     "mypy": ("mypy",),
-    "pyright": ("pyright", "--warnings"),
+    "pyright": ("pyright", "--warnings", "--pythonpath", sys.executable),
     "layers": ("lint-imports", "--no-cache"),
     "generated": ("python", "-m", "agentmesh.wire.generate", "--check"),
     "ruff check": ("ruff", "check", "--quiet", ".", ".ci"),
