@@ -1,7 +1,8 @@
 """A control plane that is a value of this process: no database, no HTTP, so it runs on a virtual clock."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
@@ -17,9 +18,12 @@ from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, SigningKey, TrustedKeys, mint, verify
 from agentmesh.errors import CredentialError, RemoteProtocolError
 from agentmesh.identity import Identity
+from agentmesh.membership import Enrollment, Membership, StateDir
+from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address, PeerId
 
 START = 1_800_000_000.0  # wall-clock seconds at which virtual time begins
+URL = "http://cp"
 NODE_TOKEN, ROUTER_TOKEN = "a token for nodes", "a token for routers"
 
 
@@ -125,3 +129,18 @@ class Client:
         if self.plane.is_away:
             await trio.sleep(self.plane.patience)
             raise ControlPlaneUnavailableError("the control plane does not answer")
+
+
+def membership_of(
+    plane: Plane, identity: Identity, state: StateDir | None = None, *, url: str = URL, token: str | None = NODE_TOKEN
+) -> Membership:
+    return Membership(identity, plane.client(identity), Enrollment(control_plane=url, token=token), state, wall_clock)
+
+
+@asynccontextmanager
+async def running(membership: Membership) -> AsyncGenerator[Membership]:
+    """As a program has it: begun, and kept."""
+    await membership.begin()
+    async with open_background() as nursery:
+        nursery.start_soon(membership.run)
+        yield membership
