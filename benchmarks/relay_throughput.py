@@ -12,7 +12,7 @@ import ssl
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ async def round_trips(stream: trio.abc.Stream, seconds: float) -> float:
 
 
 @asynccontextmanager
-async def member(listen: tuple[Address, ...] = (), identity: Identity | None = None) -> AsyncIterator[Host]:
+async def member(listen: tuple[Address, ...] = (), identity: Identity | None = None) -> AsyncGenerator[Host]:
     relay = RelayClient()
     circuits = CircuitTransport(relay.connect, relay.open_circuit)
     protocols = [relay.protocol(circuits.incoming), Protocol(BULK, take_bulk), Protocol(ECHO, echo)]

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -56,7 +56,7 @@ class Worker:
 
 
 @asynccontextmanager
-async def open_worker(module: str, role: str) -> AsyncIterator[Worker]:
+async def open_worker(module: str, role: str) -> AsyncGenerator[Worker]:
     """`python -m module role`, for as long as the block lasts."""
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", module, role], stdin=subprocess.PIPE, stdout=subprocess.PIPE
