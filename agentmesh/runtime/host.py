@@ -9,23 +9,21 @@ import attrs
 import trio
 
 from agentmesh.abc import ByteStream, Direction, Stream, Transport
-from agentmesh.errors import AddressError, DialError, MeshError
+from agentmesh.errors import AddressError, DialError
 from agentmesh.identity import Identity
 from agentmesh.runtime.accept import AcceptStatistics, StreamAcceptor
 from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.connections import ConnectionManager, ConnectionStatistics
-from agentmesh.runtime.dialing import Dial
+from agentmesh.runtime.dialer import Dialer
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.tls import TlsContext
-from agentmesh.runtime.upgrade import Upgraded, upgrade_inbound, upgrade_outbound
+from agentmesh.runtime.upgrade import HANDSHAKE_ERRORS, Upgraded, upgrade_inbound
 from agentmesh.types import Address, PeerId, ProtocolId
 
 logger = logging.getLogger(__name__)
-
-HANDSHAKE_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
 
 @attrs.frozen
@@ -50,8 +48,8 @@ async def open_host(
     admissions: AdmissionBook | None = None,
     security: Callable[[Identity], TlsContext] = TlsContext,
 ) -> AsyncGenerator["Host"]:
-    """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds, and
-    a moment more for links whose peers do not read.
+    """Open a host; leaving the block closes its sessions, listeners and tasks within `config.close_timeout` seconds,
+    and a moment more for links whose peers do not read.
 
     Args:
         identity: who the host is.
@@ -107,11 +105,10 @@ class Host:
         self._transports = tuple(transports)
         self._security = security
         self._acceptor = StreamAcceptor(self.registry, self.admissions, config.session.negotiation_timeout)
-        self._dials: dict[PeerId, Dial] = {}
         self._listening: list[tuple[Address, ...]] = []
         self._handshake_failures = 0
         self._on_disconnect: list[Callable[[PeerId], None]] = []
-        self._nursery: trio.Nursery
+        self._dialer: Dialer
 
     @property
     def peer(self) -> PeerId:
@@ -131,7 +128,7 @@ class Host:
             connections=self.connections.statistics(),
             streams=self._acceptor.statistics(),
             admitted=len(self.admissions),
-            dialing=len(self._dials),
+            dialing=len(self._dialer),
             handshake_failures=self._handshake_failures,
         )
 
@@ -157,13 +154,7 @@ class Host:
         if (session := self.session(peer)) is not None:
             await trio.lowlevel.checkpoint()
             return session
-        dial = self._dials.get(peer)
-        if dial is None or dial.is_over:
-            dial = self._begin_dial(peer, addresses)
-        with trio.move_on_after(self.config.dial_timeout):
-            await dial.wait()
-        self._forget_dial(dial)
-        return dial.outcome()
+        return await self._dialer.connect(peer, addresses)
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
         """Open a stream on the standing session to `peer`.
@@ -176,53 +167,6 @@ class Host:
         if session is None:
             raise DialError(f"no session to {peer}")
         return await session.open_stream(protocol)
-
-    def _begin_dial(self, peer: PeerId, addresses: Sequence[Address]) -> Dial:
-        usable = [address for address in dict.fromkeys(addresses) if address.peer in (None, peer)]
-        attempts = {address: transport for address in usable if (transport := self._dialer(address)) is not None}
-        if not attempts:
-            raise DialError(f"no address of {peer} that can be dialled from here ({len(addresses)} given)")
-        chosen = list(attempts)[: self.config.max_dial_addresses]
-        dial = self._dials[peer] = Dial(peer, chosen)
-        self._nursery.start_soon(self._run_dial, dial, {address: attempts[address] for address in chosen})
-        return dial
-
-    def _dialer(self, address: Address) -> Transport | None:
-        return next((transport for transport in self._transports if transport.can_dial(address)), None)
-
-    async def _run_dial(self, dial: Dial, attempts: dict[Address, Transport]) -> None:
-        """All attempts of one dial; the winning one lives on as its session."""
-        try:
-            async with trio.open_nursery() as nursery:
-                for address, transport in attempts.items():
-                    nursery.start_soon(self._attempt, dial, address, transport)
-        finally:
-            dial.end()
-            self._forget_dial(dial)
-
-    async def _attempt(self, dial: Dial, address: Address, transport: Transport) -> None:
-        with dial.scope(address):
-            try:
-                async with transport.dial(address) as stream:
-                    await self._establish(dial, address, stream)
-            except HANDSHAKE_ERRORS as exc:
-                dial.failed(address, exc)
-
-    async def _establish(self, dial: Dial, address: Address, stream: ByteStream) -> None:
-        try:
-            with trio.fail_after(self.config.handshake_timeout):
-                upgraded = await upgrade_outbound(stream, self._security, dial.peer)
-        except HANDSHAKE_ERRORS as exc:
-            dial.failed(address, exc)
-            return
-        session = self._make_session(upgraded, Direction.OUTBOUND, address)
-        if dial.won(session, address):
-            self._forget_dial(dial)
-            await self._run_session(session)
-
-    def _forget_dial(self, dial: Dial) -> None:
-        if dial.is_over and self._dials.get(dial.peer) is dial:
-            del self._dials[dial.peer]
 
     # ── listening ──
 
@@ -289,14 +233,16 @@ class Host:
 
     def start(self, nursery: trio.Nursery) -> None:
         """For `open_host`: begin the background work."""
-        self._nursery = nursery
+        self._dialer = Dialer(
+            nursery, self._transports, self._security, self.config, self._make_session, self._run_session
+        )
         nursery.start_soon(self.admissions.run)
         for protocol in self.registry:
             if protocol.run is not None:
                 nursery.start_soon(protocol.run, self)
 
     async def stop(self) -> None:
-        """For `open_host`: close every session gracefully, within `close_timeout`; what is left then is cut, at once."""
+        """For `open_host`: close every session gracefully within `close_timeout`; what is left then is cut."""
         with trio.move_on_after(self.config.close_timeout) as scope:
             scope.shield = True
             async with trio.open_nursery() as nursery:

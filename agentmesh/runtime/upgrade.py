@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from agentmesh.abc import ByteStream, Link
-from agentmesh.errors import PeerMismatchError, RemoteProtocolError
+from agentmesh.errors import MeshError, PeerMismatchError, RemoteProtocolError
 from agentmesh.runtime.multistream import Proposer, Responder
 from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
 from agentmesh.types import PeerId
@@ -25,6 +25,8 @@ WRITE_BYTES = 256 * 1024
 QUIET_BYTES = 64 * 1024  # asked of the stream at once …
 BULK_BYTES = 256 * 1024  # … and while it gives as much as it is asked for: a quarter less CPU for a bulk stream
 END = memoryview(b"")
+# What a handshake may end in without anything being wrong here.
+HANDSHAKE_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
 
 class SecureLink(Link):
