@@ -26,8 +26,9 @@ def named(program: str) -> list[list[str]]:
 def test_a_command_of_agentmesh_has_these_options(arguments: list[str]) -> None:
     command: click.Command = main
     while arguments and isinstance(command, click.Group):
-        command = command.commands[arguments[0]]
-        arguments = arguments[1:]
+        chosen = command.get_command(click.Context(command), arguments[0])
+        assert chosen is not None
+        command, arguments = chosen, arguments[1:]
     known = {name for option in command.params for name in option.opts}
     assert {word for word in arguments if word.startswith("--")} <= known
 
