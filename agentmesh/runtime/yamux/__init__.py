@@ -1,8 +1,8 @@
 """yamux, sans-IO: many streams over one link (libp2p specification "yamux", hashicorp's spec.md).
 
-Bytes and commands go in with `now`; events, bytes and the next `deadline` come out. `machine.Mux` is the whole
-interface; `states` is the table of one stream's life, `flow` its receive window, `outbox` who may write next, `frames`
-the twelve header bytes.
+Bytes and commands go in; events, bytes and the next `deadline` come out. `machine.Mux` is the whole interface; `states`
+is the table of one stream's life, `channels` holds the streams, `flow` their receive windows, `outbox` who may write
+next, `cutter` and `frames` the twelve header bytes.
 """
 
 from agentmesh.runtime.yamux.channel import Channel

@@ -15,6 +15,8 @@ from agentmesh.errors import (
     RemoteProtocolError,
 )
 from agentmesh.runtime.yamux.channel import Channel, Chunk
+from agentmesh.runtime.yamux.channels import Channels
+from agentmesh.runtime.yamux.cutter import FrameCutter
 from agentmesh.runtime.yamux.events import (
     ChannelFinished,
     ChannelOpened,
@@ -24,11 +26,9 @@ from agentmesh.runtime.yamux.events import (
     GoAwayReceived,
     PongReceived,
 )
-from agentmesh.runtime.yamux.flow import ReceiveWindow, WindowBudget
 from agentmesh.runtime.yamux.frames import (
     ACK,
     FIN,
-    HEADER_BYTES,
     MAX_STREAM_ID,
     RST,
     SESSION_ID,
@@ -36,12 +36,11 @@ from agentmesh.runtime.yamux.frames import (
     FrameType,
     GoAwayCode,
     Header,
-    decode_header,
     encode_header,
 )
 from agentmesh.runtime.yamux.limits import MuxLimits
 from agentmesh.runtime.yamux.outbox import Outbox
-from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, TRANSITIONS, Input, State
+from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, Input, State
 
 MAX_SEND_CREDIT = 2**32 - 1
 
@@ -73,15 +72,11 @@ class Mux:
     def __init__(self, *, dialer: bool, limits: MuxLimits | None = None) -> None:
         self._limits = limits or MuxLimits()
         self._next_id = 1 if dialer else 2
-        self._channels: dict[int, Channel] = {}
-        self._counts = [0, 0]  # streams open, by the parity of their number
-        self._budget = WindowBudget(self._limits.max_session_window_bytes)
+        self._channels = Channels(self._limits)
+        self._cutter = FrameCutter()
         self._outbox = Outbox(self._limits.max_frame_bytes)
         self._events: list[Event] = []
-        self._lingering: dict[int, float] = {}  # stream number to deadline, in the order of the deadlines
-        self._head = bytearray()
-        self._body: Channel | None = None
-        self._body_left = 0
+        self._body: Channel | None = None  # whose bytes come next; None for those that nobody wants
         self._body_flags = 0
         self._late_frames = 0
         self._refused = 0
@@ -92,7 +87,7 @@ class Mux:
     @property
     def deadline(self) -> float | None:
         """When `handle_timeout` has something to do, or None."""
-        return next(iter(self._lingering.values()), None)
+        return self._channels.deadline
 
     @property
     def wants_to_send(self) -> bool:
@@ -102,17 +97,16 @@ class Mux:
     @property
     def flushed(self) -> bool:
         """Nothing waits: neither for the link nor for the peer's credit."""
-        return not self._outbox.pending and all(channel.flushed for channel in self._channels.values())
+        return not self._outbox.pending and all(channel.flushed for channel in self._channels)
 
     def statistics(self) -> MuxStatistics:
-        mine = self._next_id & 1
         return MuxStatistics(
-            inbound_streams=self._counts[1 - mine],
-            outbound_streams=self._counts[mine],
-            lingering_streams=len(self._lingering),
+            inbound_streams=self._channels.count(self._next_id + 1),
+            outbound_streams=self._channels.count(self._next_id),
+            lingering_streams=self._channels.lingering,
             late_frames=self._late_frames,
             refused_streams=self._refused,
-            window_bytes_left=self._budget.left,
+            window_bytes_left=self._channels.budget.left,
         )
 
     def check_room(self) -> None:
@@ -122,7 +116,7 @@ class Mux:
             RejectedError: max_outbound_streams are open.
             LocalProtocolError: stream numbers are used up; open another session.
         """
-        if self._counts[self._next_id & 1] >= self._limits.max_outbound_streams:
+        if self._channels.count(self._next_id) >= self._limits.max_outbound_streams:
             raise RejectedError("max_outbound_streams are open on this session", ErrorCode.RESOURCE_LIMIT_EXCEEDED)
         if self._next_id > MAX_STREAM_ID:
             raise LocalProtocolError("no stream numbers left on this session")
@@ -136,7 +130,7 @@ class Mux:
             RejectedError, LocalProtocolError: as `check_room`.
         """
         self.check_room()
-        channel = self._add(self._next_id, SYN)
+        channel = self._channels.add(self._next_id, SYN)
         self._next_id += 2
         self._outbox.schedule(channel)
         return channel
@@ -152,7 +146,7 @@ class Mux:
 
     def finish(self, channel: Channel) -> None:
         """Say that no more bytes come after those queued."""
-        self._step(channel, Input.SEND_FIN)
+        self._channels.step(channel, Input.SEND_FIN)
         channel.fin_pending = True
         self._outbox.schedule(channel)
 
@@ -163,9 +157,8 @@ class Mux:
             self._outbox.schedule(channel)
         unread = bool(channel.inbox)
         channel.inbox.clear()
-        self._step(channel, Input.CLOSE)
-        if self._holds(channel):  # until the peer ends it, or takes the last of ours
-            self._lingering[channel.id] = now + self._limits.linger_timeout
+        self._channels.step(channel, Input.CLOSE)
+        self._channels.linger(channel, now)
         if channel.state is State.ABANDONED and unread:
             self._shed(channel)
 
@@ -178,7 +171,7 @@ class Mux:
         channel.reset_code = code
         channel.drop()
         channel.inbox.clear()
-        self._step(channel, Input.SEND_RST)
+        self._channels.step(channel, Input.SEND_RST)
 
     def read(self, channel: Channel, max_bytes: int | None = None) -> bytes:
         """Take received bytes, by default all; the credit for them goes back to the peer. b"" when there are none."""
@@ -207,7 +200,7 @@ class Mux:
         for channel in progressed:
             if channel.state is State.SHEDDING and channel.flushed:
                 self.reset(channel)
-            self._remove_if_over(channel)
+            self._channels.remove_if_over(channel)
         return data, progressed
 
     # ── what the world did ──
@@ -222,7 +215,11 @@ class Mux:
         if self._failure is not None:
             raise LocalProtocolError("this mux has failed") from self._failure
         try:
-            self._parse(data)
+            for part in self._cutter.cut(data):
+                if isinstance(part, Header):
+                    self._take_header(part)
+                else:
+                    self._take_body(part)
         except RemoteProtocolError as exc:
             self._failure = exc
             self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, GoAwayCode.PROTOCOL_ERROR)
@@ -232,33 +229,12 @@ class Mux:
 
     def handle_timeout(self, now: float) -> list[Event]:
         """Reset the closed streams whose peers never ended theirs. Harmless when early."""
-        for stream_id in [number for number, deadline in self._lingering.items() if deadline <= now]:
-            self.reset(self._channels[stream_id], ErrorCode.GARBAGE_COLLECTED)
+        for channel in self._channels.overdue(now):
+            self.reset(channel, ErrorCode.GARBAGE_COLLECTED)
         events, self._events = self._events, []
         return events
 
-    # ── parsing ──
-
-    def _parse(self, data: bytes | memoryview) -> None:
-        position, end = 0, len(data)
-        while position < end:
-            if self._body_left:
-                size = min(self._body_left, end - position)
-                self._take_body(data[position : position + size])
-                position += size
-                continue
-            if self._head or end - position < HEADER_BYTES:
-                size = min(HEADER_BYTES - len(self._head), end - position)
-                self._head += data[position : position + size]
-                position += size
-                if len(self._head) < HEADER_BYTES:
-                    return
-                header = decode_header(self._head)
-                self._head.clear()
-            else:
-                header = decode_header(data, position)
-                position += HEADER_BYTES
-            self._take_header(header)
+    # ── what the peer's frames do ──
 
     def _take_header(self, header: Header) -> None:
         match header.type:
@@ -276,13 +252,12 @@ class Mux:
             self._events.append(PongReceived(header.length))
 
     def _take_stream_header(self, header: Header) -> None:
+        self._body, self._body_flags = None, header.flags
         channel = self._accept(header) if header.flags & SYN else self._channels.get(header.stream_id)
         if channel is None:
             self._late_frames += not header.flags & SYN  # of a stream already gone: legal, and nobody wants it
-            self._skip_body(header)
         elif header.flags & RST:
             channel.reset_code = header.length if header.type == FrameType.WINDOW_UPDATE else ErrorCode.NO_ERROR
-            self._skip_body(header)
             self._cut(channel)
         elif header.type == FrameType.WINDOW_UPDATE:
             self._take_credit(channel, header)
@@ -291,18 +266,14 @@ class Mux:
         elif header.flags & FIN:
             self._take_fin(channel)
 
-    def _skip_body(self, header: Header) -> None:
-        if header.type == FrameType.DATA:
-            self._body, self._body_left, self._body_flags = None, header.length, 0
-
     def _accept(self, header: Header) -> Channel | None:
-        if header.stream_id & 1 == self._next_id & 1 or header.stream_id in self._channels:
+        if header.stream_id & 1 == self._next_id & 1 or self._channels.get(header.stream_id) is not None:
             raise RemoteProtocolError(f"stream {header.stream_id} cannot be opened by the peer now")
-        if self._counts[header.stream_id & 1] >= self._limits.max_inbound_streams:
+        if self._channels.count(header.stream_id) >= self._limits.max_inbound_streams:
             self._refused += 1
             self._control(FrameType.WINDOW_UPDATE, RST, header.stream_id, ErrorCode.RESOURCE_LIMIT_EXCEEDED)
             return None
-        channel = self._add(header.stream_id, 0)
+        channel = self._channels.add(header.stream_id, 0)
         self._control(FrameType.WINDOW_UPDATE, ACK, channel.id, 0)
         self._events.append(ChannelOpened(channel))
         return channel
@@ -317,75 +288,46 @@ class Mux:
             self._take_fin(channel)
 
     def _begin_body(self, channel: Channel, header: Header) -> None:
-        self._step(channel, Input.RECV_DATA)
+        self._channels.step(channel, Input.RECV_DATA)
         if channel.state is State.SHEDDING:
             self._shed(channel)
-            self._skip_body(header)
             return
         if channel.state not in READABLE:
             self._late_frames += 1
-            self._skip_body(header)
             return
         if not channel.window.received(header.length):
             raise LimitExceededError(f"stream {channel.id} was sent {header.length} bytes, beyond its window")
-        self._body, self._body_left, self._body_flags = channel, header.length, header.flags
+        self._body = channel
 
     def _take_body(self, piece: bytes | memoryview) -> None:
-        self._body_left -= len(piece)
         channel = self._body
         if channel is None:
             return
         if channel.state in READABLE:
             channel.inbox.append(bytes(piece))
             self._events.append(ChannelReadable(channel))
-        if not self._body_left and self._body_flags & FIN:
+        if not self._cutter.body_left and self._body_flags & FIN:
             self._take_fin(channel)
 
     def _take_fin(self, channel: Channel) -> None:
         was = channel.state
-        self._step(channel, Input.RECV_FIN)
+        self._channels.step(channel, Input.RECV_FIN)
         if was in (State.OPEN, State.LOCAL_DONE):
             self._events.append(ChannelFinished(channel))
 
     def _cut(self, channel: Channel) -> None:
         """The peer reset the stream: what it sent before stays readable only if it had finished."""
         channel.drop()
-        self._step(channel, Input.RECV_RST)
+        self._channels.step(channel, Input.RECV_RST)
         if channel.state is State.RESET:
             channel.inbox.clear()
         self._events.append(ChannelReset(channel))
 
-    # ── the stream's life ──
-
-    def _step(self, channel: Channel, got: Input) -> None:
-        after = TRANSITIONS[channel.state, got]
-        if after is None:
-            raise LocalProtocolError(f"stream {channel.id}: {got.value} while {channel.state.value}")
-        channel.state = after
-        self._remove_if_over(channel)
-
     def _shed(self, channel: Channel) -> None:
         """The peer sends what nobody reads: a reset tells it, behind the bytes that we still have for it."""
-        self._step(channel, Input.RECV_DATA)
+        self._channels.step(channel, Input.RECV_DATA)
         if channel.flushed:
             self.reset(channel)
-
-    def _add(self, stream_id: int, flags: int) -> Channel:
-        window = ReceiveWindow(self._limits.max_window_bytes, self._budget)
-        channel = self._channels[stream_id] = Channel(stream_id, window, flags)
-        self._counts[stream_id & 1] += 1
-        return channel
-
-    def _remove_if_over(self, channel: Channel) -> None:
-        if channel.state in OVER and channel.flushed and self._holds(channel):
-            del self._channels[channel.id]
-            self._lingering.pop(channel.id, None)
-            self._counts[channel.id & 1] -= 1
-            channel.window.release()
-
-    def _holds(self, channel: Channel) -> bool:
-        """Whether the stream still is; a peer may use the number of one that is gone again."""
-        return self._channels.get(channel.id) is channel
 
     def _control(self, frame_type: FrameType, flags: int, stream_id: int, length: int) -> None:
         if len(self._outbox.control) >= self._limits.max_control_bytes:
