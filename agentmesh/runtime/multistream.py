@@ -4,6 +4,7 @@ The proposer sends its header and first proposal at once and may send the protoc
 responder answers `na` until it knows one. Both sides keep what follows the negotiation: `trailing`.
 """
 
+import abc
 import enum
 from collections.abc import Callable, Sequence
 
@@ -31,7 +32,7 @@ def encode_message(text: str) -> bytes:
 GREETING = encode_message(HEADER)
 
 
-class _Negotiation:
+class _Negotiation(abc.ABC):
     """What the two sides share: lines in, lines out, and the bytes that follow."""
 
     def __init__(self) -> None:
@@ -82,8 +83,9 @@ class _Negotiation:
         else:
             self._take_line(line)
 
+    @abc.abstractmethod
     def _take_line(self, line: str) -> None:
-        raise RemoteProtocolError(f"unexpected {line[:80]!r}")
+        """Act on a line behind the header; raises as `receive_data`."""
 
     def _agree(self, protocol: str) -> None:
         self.agreed = ProtocolId(protocol)

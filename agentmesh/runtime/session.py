@@ -7,6 +7,7 @@ is queued into one write.
 import enum
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import attrs
 import trio
@@ -105,15 +106,18 @@ class MuxSession(Session):
         return MuxStream.outbound(self, protocol)
 
     async def aclose(self) -> None:
-        """Close gracefully: what is queued leaves within `close_timeout`, the go-away behind it, and open streams are
-        cut. Returns when it is over.
+        """Close gracefully: what is queued leaves within `close_timeout`, the go-away behind it; open streams are cut.
+
+        Cancellation: ends the session at once.
         """
         self.drain()
-        with trio.move_on_after(self.config.close_timeout):
-            await self._flush()
-            self.mux.go_away()  # last: to some peers it is the end of the streams as well
-            await self._flush()
-        self.abort("closed by us")
+        try:
+            with trio.move_on_after(self.config.close_timeout):
+                await self._flush()
+                self.mux.go_away()  # last: to some peers it is the end of the streams as well
+                await self._flush()
+        finally:
+            self.abort("closed by us")
         await self.ended.wait()
 
     async def _flush(self) -> None:
@@ -183,11 +187,8 @@ class MuxSession(Session):
     async def _say_farewell(self) -> None:
         """The go-away of a mux that failed says why; everybody else just hears the link close."""
         data, _ = self.mux.data_to_send(0)
-        if data:
-            try:
-                await self._link.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError):
-                return
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError):
+            await self._link.send_all(data)
 
     # ── for streams ──
 

@@ -103,6 +103,8 @@ async def test_a_protection_ends_with_its_last_reason_and_a_tag_with_its_name() 
     manager.untag(PEERS[1], "reserved")
     manager.untag(PEERS[2], "never given")
     manager.tag(PEERS[3], "reserved", 1)
+    manager.tag(PEERS[3], "directory", 1)
+    manager.untag(PEERS[3], "directory")
     manager.tag(PEERS[30], "not connected", 1)
     manager.add(sessions[4])
     assert alive(sessions) == [False, False, False, True, True]

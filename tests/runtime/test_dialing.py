@@ -12,9 +12,11 @@ from agentmesh.abc import ByteStream, Listener, Transport
 from agentmesh.errors import AddressError, DialError, PeerMismatchError, RemoteProtocolError, SessionClosedError
 from agentmesh.identity import Identity
 from agentmesh.runtime.config import HostConfig
+from agentmesh.runtime.dialing import Dial
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.session import MuxSession
+from agentmesh.testing import run
 from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork
 from agentmesh.types import Address, PeerId
@@ -160,6 +162,21 @@ async def test_two_hosts_that_dial_each_other_at_once_both_succeed(autojump_cloc
         assert disconnected == [bob.peer]
 
 
+async def test_a_dial_is_won_once() -> None:
+    """Two attempts may succeed in one instant."""
+    network = MemoryNetwork()
+    async with open_named(network, "bob") as bob, open_named(network, "alice") as alice:
+        first = await alice.connect(bob.peer, bob.addresses)
+        one, other = Address.parse("/memory/1"), Address.parse("/memory/2")
+        dial = Dial(bob.peer, [one, other])
+        assert dial.won(first, one)
+        assert not dial.scope(one).cancel_called
+        assert dial.scope(other).cancel_called
+        assert not dial.won(first, other)
+        dial.failed(other, DialError("too late"))
+        assert dial.outcome() is first
+
+
 # ── several addresses ──
 
 
@@ -174,6 +191,20 @@ async def test_the_first_address_that_works_wins_and_the_losers_leave_nothing(au
             assert len(host.connections) == 1
             assert host.statistics().connections.handshakes == 0
         assert await echo(alice, bob.peer) == b"hello"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_addresses_that_work_at_once_one_wins_in_whatever_order(seed: int) -> None:
+    async def dial() -> None:
+        network = MemoryNetwork()
+        places = [Address.parse(f"/memory/{number}") for number in range(1, 9)]
+        async with open_named(network, "bob", listen=places) as bob, open_named(network, "alice") as alice:
+            await alice.connect(bob.peer, bob.addresses)
+            await trio.sleep(1)
+            assert len(alice.connections) == len(bob.connections) == 1
+            assert await echo(alice, bob.peer) == b"hello"
+
+    run(dial, seed=seed)
 
 
 async def test_a_slow_address_loses(autojump_clock: MockClock) -> None:

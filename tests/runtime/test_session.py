@@ -471,6 +471,15 @@ async def push_slowly(stream: MuxStream) -> None:
         await trio.sleep(1)
 
 
+async def test_the_peer_may_reset_what_we_have_closed() -> None:
+    async with open_sessions() as sessions:
+        ours, theirs = await sessions.opened()
+        await ours.aclose()
+        theirs.reset()
+        await wait_all_tasks_blocked()
+        assert sessions.sizes == (0,) * 8
+
+
 # ── a peer that breaks the protocol ──
 
 

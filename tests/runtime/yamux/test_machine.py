@@ -204,7 +204,7 @@ def test_credit_costs_one_update_per_half_window() -> None:
     assert updates == 2
 
 
-def test_the_window_grows_while_it_limits_and_not_beyond_its_bounds() -> None:
+def test_a_window_that_limits_grows_within_its_bounds() -> None:
     limits = MuxLimits(max_window_bytes=INITIAL_WINDOW * 4, max_session_window_bytes=INITIAL_WINDOW * 5)
     two = Two(limits)
     pairs = [two.opened(b"") for _ in range(3)]
@@ -376,6 +376,28 @@ def test_our_own_limit_on_streams() -> None:
     assert caught.value.code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
     mux.reset(channel)
     mux.open()
+
+
+def test_the_numbers_of_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentmesh.runtime.yamux.machine.MAX_STREAM_ID", 4)
+    mux = Mux(dialer=True)
+    assert [mux.open().id, mux.open().id] == [1, 3]
+    with pytest.raises(LocalProtocolError, match="no stream numbers left"):
+        mux.open()
+
+
+def test_a_window_has_at_least_the_size_that_yamux_gives_it() -> None:
+    assert MuxLimits(max_window_bytes=INITIAL_WINDOW).max_window_bytes == INITIAL_WINDOW
+    with pytest.raises(ValueError, match="max_window_bytes"):
+        MuxLimits(max_window_bytes=INITIAL_WINDOW - 1)
+
+
+def test_an_empty_data_frame_says_nothing() -> None:
+    two = Two()
+    _, theirs = two.opened()
+    assert two.listener.receive_data(encode_header(FrameType.DATA, ACK, theirs.id, 0)) == []
+    assert two.listener.read(theirs) == b"hello"
+    assert two.listener.read(theirs) == b""
 
 
 def test_misuse_is_our_own_fault_and_sends_nothing() -> None:
