@@ -19,7 +19,7 @@ class FrameCutter:
         self._head = bytearray()
 
     def cut(self, data: Piece) -> Iterator[Header | Piece]:
-        """The headers and pieces of bodies in `data`, in their order. Raises RemoteProtocolError for what is no header."""
+        """The headers and pieces of bodies in `data`, in order. Raises RemoteProtocolError for what is no header."""
         position, end = 0, len(data)
         while position < end:
             if self.body_left:
