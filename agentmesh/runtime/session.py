@@ -179,16 +179,15 @@ class MuxSession(Session):
                     nursery.start_soon(self._write)
                     nursery.start_soon(self._keep_alive)
         finally:
-            with trio.CancelScope(deadline=self._farewell_until, shield=True):
-                await self._say_farewell()
-                await self._link.aclose()
+            await self._say_farewell()
             self.ended.set()
 
     async def _say_farewell(self) -> None:
         """The go-away of a mux that failed says why; everybody else just hears the link close."""
-        data, _ = self.mux.data_to_send(0)
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError):
-            await self._link.send_all(data)
+        with trio.CancelScope(deadline=self._farewell_until, shield=True):
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError):
+                await self._link.send_all(self.mux.data_to_send(0)[0])
+            await self._link.aclose()
 
     # ── for streams ──
 

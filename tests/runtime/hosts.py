@@ -13,6 +13,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.registry import Protocol
+from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork
 from agentmesh.types import Address, PeerId, ProtocolId
 
@@ -82,3 +83,19 @@ async def echo(host: Host, peer: PeerId, data: bytes = b"hello", protocol: Proto
         async for piece in stream:
             received += piece
     return bytes(received)
+
+
+def dials(network: MemoryNetwork) -> int:
+    """How many dials there were."""
+    return sum(entry.what == "dial" for entry in network.trace)
+
+
+def far(latency: float = 0.1) -> MemoryNetwork:
+    """A network on which everything takes its time."""
+    return MemoryNetwork(conditions=Conditions(latency=latency))
+
+
+async def works(host: Host, other: Host) -> bool:
+    """Whether a host can dial another and be served."""
+    await host.connect(other.peer, other.addresses)
+    return await echo(host, other.peer) == b"hello"

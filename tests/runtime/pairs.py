@@ -8,24 +8,27 @@ import attrs
 import trio
 
 from agentmesh.abc import Direction, Link
+from agentmesh.errors import RemoteProtocolError
 from agentmesh.identity import Identity
 from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.multistream import Responder
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.stream import MuxStream
-from agentmesh.runtime.tls import TlsContext
+from agentmesh.runtime.tls import Side, TlsContext
 from agentmesh.runtime.upgrade import Upgraded, upgrade_inbound, upgrade_outbound
 from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork
 from agentmesh.transports.pipes import BUFFER_BYTES
-from agentmesh.types import Address, ProtocolId
+from agentmesh.types import Address, PeerId, ProtocolId
 from tests.runtime.wires import duplex
 
 ANY = ProtocolId("/test/any")
 ALICE, BOB = Identity.generate(), Identity.generate()
 ALICES, BOBS = TlsContext(ALICE), TlsContext(BOB)
 PLACE = Address.parse("/memory/1")
+MB = 1_000_000
+SLOW = Conditions(latency=0.02, bandwidth=1 * MB)
 
 Serve = Callable[[MuxStream], Awaitable[None]]
 
@@ -158,3 +161,47 @@ async def receive_everything(stream: trio.abc.ReceiveStream) -> bytes:
     while data := cast(bytes, await stream.receive_some()):
         received += data
     return bytes(received)
+
+
+async def echo(stream: MuxStream) -> None:
+    """Say everything back, and close."""
+    await stream.negotiate_inbound(Responder(bool))
+    while data := await stream.receive_some():
+        await stream.send_all(data)
+    await stream.aclose()
+
+
+async def push(stream: MuxStream) -> None:
+    """Send without end, until the session ends."""
+    try:
+        while True:
+            await stream.send_all(bytes(64 * 1024))
+    except trio.BrokenResourceError:
+        return
+
+
+async def upgrade_both(
+    dialer: trio.abc.Stream,
+    listener: trio.abc.Stream,
+    contexts: tuple[TlsContext, TlsContext] = (ALICES, BOBS),
+    expected: PeerId | None = BOB.peer,
+) -> tuple[Upgraded, Upgraded]:
+    """Alice dials Bob."""
+    upgraded: dict[Side, Upgraded] = {}
+
+    async def listen() -> None:
+        upgraded[Side.LISTENER] = await upgrade_inbound(listener, contexts[1])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        upgraded[Side.DIALER] = await upgrade_outbound(dialer, contexts[0], expected)
+    return upgraded[Side.DIALER], upgraded[Side.LISTENER]
+
+
+async def what_it_hears(upgraded: Upgraded | Exception) -> bytes | Exception:
+    """The first thing that comes over a link: bytes, b"" for its end, or an error."""
+    assert isinstance(upgraded, Upgraded)
+    try:
+        return bytes(await upgraded.link.receive_some())
+    except RemoteProtocolError as exc:
+        return exc

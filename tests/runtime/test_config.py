@@ -14,8 +14,8 @@ GROUPS = {"mux", "session", "connections"}  # settings that are settings themsel
 
 SHOWN_BY: dict[type, dict[str, str]] = {
     SessionConfig: {
-        "ping_interval": "test_session.py::test_how_soon_a_peer_is_lost_is_set_by_the_ping_interval",
-        "close_timeout": "test_session.py::test_closing_is_bounded_though_the_peer_does_not_read",
+        "ping_interval": "test_session_end.py::test_how_soon_a_peer_is_lost_is_set_by_the_ping_interval",
+        "close_timeout": "test_session_end.py::test_closing_is_bounded_though_the_peer_does_not_read",
         "negotiation_timeout": "test_accept.py::test_a_stream_that_names_no_protocol_is_cut_at_the_deadline",
         "send_buffer_bytes": "test_session.py::test_a_sender_leaves_no_more_queued_than_it_may",
         "write_bytes": "test_session.py::test_the_writer_joins_what_is_queued",
@@ -28,18 +28,18 @@ SHOWN_BY: dict[type, dict[str, str]] = {
     },
     HostConfig: {
         "handshake_timeout": "test_host.py::test_a_client_that_stops_in_the_handshake_is_cut_at_the_deadline",
-        "dial_timeout": "test_dialing.py::test_a_dial_that_nobody_answers_ends",
+        "dial_timeout": "test_dial_failures.py::test_a_dial_that_nobody_answers_ends",
         "close_timeout": "test_host.py::test_leaving_is_bounded_though_no_peer_reads",
         "max_dial_addresses": "test_dialing.py::test_so_many_addresses_are_tried",
     },
     MuxLimits: {
         "max_inbound_streams": "test_session.py::test_one_more_than_the_peer_allows_is_rejected_and_the_others_go_on",
         "max_outbound_streams": "test_stream.py::test_our_own_limit_is_told_when_opening_or_at_the_first_use",
-        "max_window_bytes": "yamux/test_machine.py::test_a_long_path_grows_the_window_though_new_credit_is_under_way",
-        "max_session_window_bytes": "yamux/test_machine.py::test_a_window_that_limits_grows_within_its_bounds",
+        "max_window_bytes": "yamux/test_flow.py::test_a_long_path_grows_the_window_though_new_credit_is_under_way",
+        "max_session_window_bytes": "yamux/test_flow.py::test_a_window_that_limits_grows_within_its_bounds",
         "max_frame_bytes": "yamux/test_machine.py::test_control_goes_first_and_streams_take_turns",
         "max_control_bytes": "yamux/test_machine.py::test_a_peer_that_causes_more_than_it_reads_is_cut_off",
-        "linger_timeout": "test_session.py::test_a_stream_that_its_peer_never_ends_is_reset_in_time",
+        "linger_timeout": "test_session_end.py::test_a_stream_that_its_peer_never_ends_is_reset_in_time",
     },
 }
 

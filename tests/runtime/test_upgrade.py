@@ -10,11 +10,10 @@ from trio.testing import MockClock
 from agentmesh.errors import CertificateError, MeshError, PeerMismatchError, RejectedError, RemoteProtocolError
 from agentmesh.identity import Identity
 from agentmesh.runtime.multistream import GREETING, MAX_MESSAGE_BYTES, encode_message
-from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
+from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext
 from agentmesh.runtime.upgrade import (
     ALERT_TIMEOUT,
     MAX_HANDSHAKE_BYTES,
-    WRITE_BYTES,
     Upgraded,
     upgrade_inbound,
     upgrade_outbound,
@@ -23,33 +22,15 @@ from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork
 from agentmesh.transports.pipes import PipeStream
 from agentmesh.types import Address, PeerId
+from tests.runtime.pairs import ALICE, ALICES, BOB, BOBS, upgrade_both, what_it_hears
 from tests.runtime.strangers import StrangerContext, StrangerLink, forged_proof_of, proof_of, stranger
 from tests.runtime.wires import Tampered, duplex, watched_duplex
 
-ALICE, BOB, CAROL = Identity.generate(), Identity.generate(), Identity.generate()
-ALICES, BOBS = TlsContext(ALICE), TlsContext(BOB)
+CAROL = Identity.generate()
 PROPOSAL = GREETING + encode_message(TLS_PROTOCOL)
 YAMUX = [YAMUX_PROTOCOL.encode()]
 NO_CLIENT_HELLO = b"\x16\x03\x01\x00\x04junk"
 MUXER = GREETING + encode_message(YAMUX_PROTOCOL)
-
-
-async def upgrade_both(
-    dialer: trio.abc.Stream,
-    listener: trio.abc.Stream,
-    contexts: tuple[TlsContext, TlsContext] = (ALICES, BOBS),
-    expected: PeerId | None = BOB.peer,
-) -> tuple[Upgraded, Upgraded]:
-    """Alice dials Bob."""
-    upgraded: dict[Side, Upgraded] = {}
-
-    async def listen() -> None:
-        upgraded[Side.LISTENER] = await upgrade_inbound(listener, contexts[1])
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen)
-        upgraded[Side.DIALER] = await upgrade_outbound(dialer, contexts[0], expected)
-    return upgraded[Side.DIALER], upgraded[Side.LISTENER]
 
 
 async def outcome_of(act: Callable[[], Awaitable[Upgraded]]) -> Upgraded | Exception:
@@ -75,15 +56,6 @@ async def outcomes(
         nursery.start_soon(run, Side.DIALER, dialer, lambda: upgrade_outbound(dialer, contexts[0], expected))
         nursery.start_soon(run, Side.LISTENER, listener, lambda: upgrade_inbound(listener, contexts[1]))
     return found[Side.DIALER], found[Side.LISTENER]
-
-
-async def what_it_hears(upgraded: Upgraded | Exception) -> bytes | Exception:
-    """The first thing that comes over a link: bytes, b"" for its end, or an error."""
-    assert isinstance(upgraded, Upgraded)
-    try:
-        return bytes(await upgraded.link.receive_some())
-    except RemoteProtocolError as exc:
-        return exc
 
 
 # ── flights ──
@@ -376,82 +348,3 @@ async def test_what_a_fast_dialer_sends_behind_its_handshake_does_not_count() ->
         upgraded = await upgrade_inbound(listener, BOBS)
         while received < size:
             received += len(await upgraded.link.receive_some())
-
-
-# ── the link ──
-
-
-async def test_a_long_write_leaves_in_pieces() -> None:
-    dialer, listener, log = watched_duplex()
-    ours, theirs = await upgrade_both(dialer, listener)
-    data = bytes(range(256)) * (2 * WRITE_BYTES // 256) + b"end"
-    received = bytearray()
-    log.clear()
-
-    async def receive() -> None:
-        while len(received) < len(data):
-            received.extend(await theirs.link.receive_some())
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(receive)
-        await ours.link.send_all(data)
-    assert received == data
-    assert len(log) == 3
-
-
-async def test_closing_a_link_says_goodbye() -> None:
-    dialer, listener, log = watched_duplex()
-    ours, theirs = await upgrade_both(dialer, listener)
-    log.clear()
-    await ours.link.aclose()
-    assert [sent.who for sent in log] == ["dialer"]
-    assert log[0].data[0] == 0x17  # a TLS record: the alert "close notify"
-    assert await what_it_hears(theirs) == b""
-
-
-async def test_closing_a_link_whose_peer_is_gone() -> None:
-    dialer, listener = duplex()
-    ours, _ = await upgrade_both(dialer, listener)
-    await listener.aclose()
-    await ours.link.aclose()
-    with pytest.raises(trio.ClosedResourceError):
-        await dialer.send_all(b"more")
-
-
-async def test_closing_a_link_whose_peer_does_not_read_costs_a_moment(autojump_clock: MockClock) -> None:
-    dialer, listener = duplex(4096)
-    ours, _ = await upgrade_both(dialer, listener)
-    await dialer.send_all(bytes(4096))
-    start = trio.current_time()
-    await ours.link.aclose()
-    assert trio.current_time() - start == pytest.approx(ALERT_TIMEOUT)
-    with pytest.raises(trio.ClosedResourceError):
-        await dialer.send_all(b"more")
-
-
-async def test_behind_a_write_that_was_cut_off_nothing_is_sent(autojump_clock: MockClock) -> None:
-    dialer, listener = duplex(4096)
-    ours, theirs = await upgrade_both(dialer, listener)
-    with trio.move_on_after(1) as scope:
-        await ours.link.send_all(bytes(10_000))
-    assert scope.cancelled_caught
-    with pytest.raises(trio.BrokenResourceError, match="cut off"):
-        await ours.link.send_all(b"more")
-    start = trio.current_time()
-    await ours.link.aclose()
-    assert trio.current_time() == start
-    assert await what_it_hears(theirs) == b""
-
-
-async def test_a_record_damaged_on_the_way_is_a_protocol_error_on_both_sides() -> None:
-    dialer, listener = duplex()
-    ours, theirs = await upgrade_both(dialer, listener)
-    await dialer.send_all(b"\x17\x03\x03\x00\x20" + bytes(32))
-    with pytest.raises(RemoteProtocolError, match="TLS record failed"):
-        await theirs.link.receive_some()
-    await theirs.link.aclose()
-    assert "alert" in str(await what_it_hears(ours))
-
-
-def test_a_stranger_is_a_machine_of_ours() -> None:
-    assert isinstance(stranger(Side.DIALER), TlsMachine)

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from agentmesh.errors import ErrorCode, LimitExceededError, LocalProtocolError, RejectedError, RemoteProtocolError
 from agentmesh.runtime.yamux import (
-    Channel,
     ChannelFinished,
     ChannelOpened,
     ChannelReadable,
     ChannelReset,
-    Event,
     GoAwayReceived,
     Mux,
     MuxLimits,
@@ -22,44 +20,7 @@ from agentmesh.runtime.yamux import (
 from agentmesh.runtime.yamux.frames import ACK, FIN, RST, SYN, FrameType, encode_header
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.runtime.yamux.states import State
-
-BATCH = 1 << 20
-
-
-class Two:
-    """A dialer and a listener, and a wire that carries everything at once."""
-
-    def __init__(self, limits: MuxLimits | None = None, dialer_limits: MuxLimits | None = None) -> None:
-        self.dialer = Mux(dialer=True, limits=dialer_limits)
-        self.listener = Mux(dialer=False, limits=limits)
-
-    def carry(self) -> tuple[list[Event], list[Event]]:
-        """Carry bytes until both are quiet. Returns what the dialer and the listener were told."""
-        told: tuple[list[Event], list[Event]] = ([], [])
-        while self.dialer.wants_to_send or self.listener.wants_to_send:
-            told[1].extend(self.listener.receive_data(self.dialer.data_to_send(BATCH)[0]))
-            told[0].extend(self.dialer.receive_data(self.listener.data_to_send(BATCH)[0]))
-        return told
-
-    def opened(self, data: bytes = b"hello") -> tuple[Channel, Channel]:
-        """A stream that the dialer opened with `data`, as both sides see it."""
-        ours = self.dialer.open()
-        self.dialer.send(ours, data)
-        _, told = self.carry()
-        assert isinstance(told[0], ChannelOpened)
-        return ours, told[0].channel
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(
-            count
-            for mux in (self.dialer, self.listener)
-            for count in (
-                mux.statistics().inbound_streams,
-                mux.statistics().outbound_streams,
-                mux.statistics().lingering_streams,
-            )
-        )
+from tests.runtime.yamux.two import BATCH, Two
 
 
 def test_a_stream_opens_with_its_first_bytes_in_one_frame() -> None:
@@ -177,102 +138,6 @@ def test_a_closed_stream_whose_peer_never_takes_the_rest_is_reset_in_time() -> N
     assert two.sizes == (0,) * 6
 
 
-def test_a_sender_stops_at_the_window_and_goes_on_with_credit() -> None:
-    two = Two()
-    ours, theirs = two.opened(b"")
-    two.dialer.send(ours, bytes(INITIAL_WINDOW + 10))
-    two.carry()
-    assert ours.queued == 10
-    assert theirs.readable == INITIAL_WINDOW
-    received = 0
-    while data := two.listener.read(theirs):
-        received += len(data)
-        two.carry()
-    assert received == INITIAL_WINDOW + 10
-    assert not ours.queued
-
-
-def test_credit_costs_one_update_per_half_window() -> None:
-    two = Two()
-    ours, theirs = two.opened(b"")
-    two.dialer.send(ours, bytes(INITIAL_WINDOW))
-    two.carry()
-    updates = 0
-    while two.listener.read(theirs, 1024):
-        updates += two.listener.wants_to_send
-        two.carry()
-    assert updates == 2
-
-
-def test_a_window_that_limits_grows_within_its_bounds() -> None:
-    limits = MuxLimits(max_window_bytes=INITIAL_WINDOW * 4, max_session_window_bytes=INITIAL_WINDOW * 5)
-    two = Two(limits)
-    pairs = [two.opened(b"") for _ in range(3)]
-    for _ in range(20):
-        for ours, theirs in pairs:
-            two.dialer.send(ours, bytes(theirs.window.size))
-            two.carry()
-            while two.listener.read(theirs):
-                two.carry()
-    sizes = [theirs.window.size // INITIAL_WINDOW for _, theirs in pairs]
-    assert max(sizes) == 4
-    assert sum(sizes) == 3 + 5
-    assert two.listener.statistics().window_bytes_left == 0
-    for _, theirs in pairs:
-        two.listener.reset(theirs)
-    assert two.listener.statistics().window_bytes_left == limits.max_session_window_bytes
-
-
-def test_a_long_path_grows_the_window_though_new_credit_is_under_way() -> None:
-    """The reader keeps up with the bytes as they come, and credit takes longer to arrive than a window to be sent."""
-    limits = MuxLimits(max_window_bytes=INITIAL_WINDOW * 4)
-    two = Two(limits)
-    ours, theirs = two.opened(b"")
-    two.dialer.send(ours, bytes(40 * INITIAL_WINDOW))
-    while ours.queued:
-        wire = two.dialer.data_to_send(BATCH)[0]
-        for start in range(0, len(wire), 10_000):
-            two.listener.receive_data(wire[start : start + 10_000])
-            two.listener.read(theirs)
-        two.dialer.receive_data(two.listener.data_to_send(BATCH)[0])
-    assert theirs.window.size == limits.max_window_bytes
-
-
-def test_a_sender_of_round_pieces_that_is_never_out_of_credit_does_not_grow_the_window() -> None:
-    two = Two()
-    ours, theirs = two.opened(b"")
-    for _ in range(400):
-        two.dialer.send(ours, bytes(INITIAL_WINDOW // 16))
-        two.carry()
-        two.listener.read(theirs)
-        two.carry()
-    assert theirs.window.size == INITIAL_WINDOW
-
-
-def test_a_slow_sender_does_not_grow_the_window() -> None:
-    two = Two()
-    ours, theirs = two.opened(b"")
-    for _ in range(40):
-        two.dialer.send(ours, bytes(INITIAL_WINDOW // 4))
-        two.carry()
-        while two.listener.read(theirs):
-            two.carry()
-    assert theirs.window.size == INITIAL_WINDOW
-
-
-def test_a_slow_reader_does_not_grow_the_window() -> None:
-    two = Two()
-    ours, theirs = two.opened(b"")
-    two.dialer.send(ours, bytes(20 * INITIAL_WINDOW))
-    two.carry()
-    while theirs.readable:
-        two.listener.read(theirs, 1000)
-        two.carry()
-        if not ours.queued:
-            break
-    assert theirs.window.size == INITIAL_WINDOW
-
-
 def test_control_goes_first_and_streams_take_turns() -> None:
     limits = MuxLimits(max_frame_bytes=4)
     mux = Mux(dialer=True, limits=limits)
@@ -384,12 +249,6 @@ def test_the_numbers_of_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [mux.open().id, mux.open().id] == [1, 3]
     with pytest.raises(LocalProtocolError, match="no stream numbers left"):
         mux.open()
-
-
-def test_a_window_has_at_least_the_size_that_yamux_gives_it() -> None:
-    assert MuxLimits(max_window_bytes=INITIAL_WINDOW).max_window_bytes == INITIAL_WINDOW
-    with pytest.raises(ValueError, match="max_window_bytes"):
-        MuxLimits(max_window_bytes=INITIAL_WINDOW - 1)
 
 
 def test_an_empty_data_frame_says_nothing() -> None:
