@@ -161,8 +161,7 @@ class MuxSession(Session):
         return tuple(self._streams.values())
 
     def statistics(self) -> SessionStatistics:
-        received, sent = self._bytes
-        return SessionStatistics(self._state.value, len(self._streams), self._keepalive.rtt, received, sent)
+        return SessionStatistics(self._state.value, len(self._streams), self._keepalive.rtt, *self._bytes)
 
     # ── for the host ──
 
@@ -175,9 +174,8 @@ class MuxSession(Session):
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    nursery.start_soon(self._read)
-                    nursery.start_soon(self._write)
-                    nursery.start_soon(self._keep_alive)
+                    for task in (self._read, self._write, self._keep_alive):
+                        nursery.start_soon(task)
         finally:
             await self._say_farewell()
             self.ended.set()
