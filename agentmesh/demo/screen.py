@@ -146,7 +146,8 @@ def _figures(act: Act, width: int) -> Table:
     if act.total:
         bar = max(min(width - FIGURES_WIDTH, MAX_BAR), MIN_BAR)
         grid.add_column(width=bar)
-        cells.append(ProgressBar(total=act.total, completed=act.done, width=bar))
+        style = STYLES[act.phase]
+        cells.append(ProgressBar(act.total, act.done, bar, complete_style=style, finished_style=style))
     grid.add_column()
     grid.add_row(*cells, Text(act.figures, STYLES[Phase.HELD] if act.phase is Phase.HELD else ""))
     return grid
