@@ -15,7 +15,7 @@ class FrameCutter:
     """
 
     def __init__(self) -> None:
-        self.body_left = 0
+        self.body_left: int = 0
         self._head = bytearray()
 
     def cut(self, data: Piece) -> Iterator[Header | Piece]:
