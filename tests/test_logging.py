@@ -28,9 +28,7 @@ def test_text_lines() -> None:
     assert line.count("\n") == 1
     instant, rest = line.split(" ", 1)
     assert instant.endswith("Z")
-    assert rest == (
-        'INFO agentmesh.test admitted peer=12D3 reason="said \\"a=b\\"" empty="" text="two\\nlines"\n'
-    )
+    assert rest == 'INFO agentmesh.test admitted peer=12D3 reason="said \\"a=b\\"" empty="" text="two\\nlines"\n'
 
 
 def test_json_lines() -> None:
