@@ -334,12 +334,12 @@ def show(console: Console, results: Answer) -> None:
     bulk = {path: statistics.median(one["bulk"] for one in ones) for path, ones in paths.items()}
     rtt = {path: statistics.median(one["rtt"] for one in ones) for path, ones in paths.items()}
     table = Table(title="One member to another, median [min-max]")
-    for column in ("path", "bulk MB/s", "of direct TLS", "64-byte round trip us", "of direct TLS"):
-        table.add_column(column, justify="right")
+    for column in ("path", "bulk MB/s", "of TLS", "64-byte rtt us", "of TLS"):
+        table.add_column(column, justify="right", no_wrap=True)
     for path, ones in paths.items():
         rates = [one["bulk"] / 1e6 for one in ones]
         table.add_row(
-            {"tcp": "direct TCP", "tls": "direct TLS", "circuit": "circuit through a router"}[path],
+            {"tcp": "direct TCP", "tls": "direct TLS", "circuit": "through a router"}[path],
             f"{bulk[path] / 1e6:,.0f} [{min(rates):,.0f}-{max(rates):,.0f}]",
             f"{bulk[path] / bulk['tls']:.2f}",
             f"{rtt[path] * 1e6:,.0f}",
@@ -367,7 +367,8 @@ ROLES = {"router": run_router, "callee": run_callee, "caller": run_caller, "crow
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the raw results here.")
 def main(seconds: float, repeat: int, members: int, json_path: Path | None) -> None:
     """Measure a circuit through a router beside direct TCP and TLS."""
-    results = trio.run(run_benchmark, seconds, repeat, members)
+    with Console(stderr=True).status("measuring: tcp, tls and a circuit, then set-up and memory"):
+        results = trio.run(run_benchmark, seconds, repeat, members)
     if json_path:
         json_path.write_text(json.dumps(results, indent=2))
     show(Console(), results)
