@@ -1,5 +1,6 @@
 """Each program ends when it is told to, within seconds and with status 0, and leaves nothing running."""
 
+import shlex
 import signal
 import stat
 
@@ -16,8 +17,8 @@ async def test_programs_end_when_told_to(machine: Machine, number: signal.Signal
     address = ("--listen", "/ip4/127.0.0.1/tcp/0")
     async with machine.running("one", "--bind-address", "127.0.0.1:0", *address) as one:
         url = (await one.said(r"control plane +(http://\S+)"))[1]
-        token = machine.folder / "mesh" / TOKEN_FILE
-        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        how_to_join = shlex.split((await one.said(r"^agentmesh (node .*)$"))[1])  # to be copied: a line of its own
+        assert stat.S_IMODE((machine.folder / "mesh" / TOKEN_FILE).stat().st_mode) == 0o600
         router_token = machine.folder / "router-token"
         async with machine.running(
             "token", "create", "--role", "router", "--db-dsn", str(machine.folder / "mesh" / "control-plane.db")
@@ -28,7 +29,7 @@ async def test_programs_end_when_told_to(machine: Machine, number: signal.Signal
         async with (
             machine.running("control-plane", "--bind-address", "127.0.0.1:0") as control_plane,
             machine.running("router", *join, str(router_token), *address) as router,
-            machine.running("node", *join, str(token), "--service", "http/x=http://127.0.0.1:1") as node,
+            machine.running(*how_to_join, "--service", "http/x=http://127.0.0.1:1") as node,
         ):
             for program in (control_plane, router, node):
                 await program.said(" serving ")

@@ -5,6 +5,7 @@ import importlib.metadata
 import logging
 import re
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agentmesh.cli import MODULES, main
+from agentmesh.cli.one import write_secret
 from tests.programs.programs import Machine
 
 COMMANDS = {name: importlib.import_module(module).command for name, module in MODULES.items()}
@@ -127,6 +129,16 @@ def test_the_demo_says_how_to_get_the_mcp_sdk(monkeypatch: pytest.MonkeyPatch) -
     result = run("demo")
     assert (result.exit_code, result.stderr.count("\n"), result.stdout) == (1, 1, "")
     assert "pip install 'agentmesh[mcp]'" in result.stderr
+
+
+def test_a_secret_is_its_owners_alone_whatever_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "join-token"
+    path.write_text("something longer, for everybody to read")
+    path.chmod(0o644)
+    write_secret(path, "secret")
+    assert path.read_text() == "secret\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
 
 
 async def test_a_taken_port_is_one_line_that_names_it(machine: Machine) -> None:
