@@ -1,20 +1,25 @@
 """Dialling: one dial for everyone who asks, all addresses at once, and an error that says why for each."""
 
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from agentmesh.abc import ByteStream, Listener, Transport
 from agentmesh.errors import DialError
 from agentmesh.identity import Identity
 from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.dialing import Dial
-from agentmesh.runtime.host import Host
+from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.session import MuxSession
 from agentmesh.testing import run
 from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork
 from agentmesh.types import Address, PeerId
 from tests.runtime.hosts import dials, echo, far, open_named, works
+from tests.runtime.wires import Watched
 
 NOBODY = Address.parse("/memory/99")
 STRANGER = Identity.generate().peer
@@ -186,6 +191,50 @@ def test_of_addresses_that_work_at_once_one_wins_in_whatever_order(seed: int) ->
             assert await echo(alice, bob.peer) == b"hello"
 
     run(dial, seed=seed)
+
+
+class Together(Transport):
+    """Dials by another transport; the second write of two connections, each a handshake's last, ends in one instant."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._last_writes = 0
+        self._both = trio.Event()
+
+    def can_dial(self, address: Address) -> bool:
+        return self._transport.can_dial(address)
+
+    def can_listen(self, address: Address) -> bool:
+        return False
+
+    @asynccontextmanager
+    async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
+        async with self._transport.dial(address) as stream:
+            yield Watched(stream, "alice", [], self._written)
+
+    def listen(self, address: Address) -> AbstractAsyncContextManager[Listener]:
+        return self._transport.listen(address)
+
+    async def _written(self, writes: int) -> None:
+        self._last_writes += writes == 2
+        if writes == 2 and self._last_writes == 1:
+            await self._both.wait()
+        elif writes == 2:
+            self._both.set()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+async def test_of_two_handshakes_that_end_in_one_instant_one_leaves_nothing(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    places = [Address.parse("/memory/1"), Address.parse("/memory/2")]
+    async with open_named(network, "bob", listen=places) as bob:
+        transport = Together(network.transport("alice"))
+        async with open_host(identity=Identity.generate(), transports=[transport]) as alice:
+            session = await alice.connect(bob.peer, bob.addresses)
+            await trio.sleep(1)
+            assert list(alice.connections) == [session]
+            assert len(bob.connections) == 1
+            assert await echo(alice, bob.peer) == b"hello"
 
 
 async def test_a_slow_address_loses(autojump_clock: MockClock) -> None:

@@ -1,6 +1,6 @@
 """Wires for tests of single connections: two joined ends, and what can be watched or done between them."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
@@ -33,16 +33,26 @@ class Watched(trio.abc.Stream):
         stream: that does the work.
         who: the sender's name.
         log: where to.
+        written: is awaited after each write, and told how many there were.
     """
 
-    def __init__(self, stream: trio.abc.Stream, who: str, log: list[Sent]) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        who: str,
+        log: list[Sent],
+        written: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
         self._stream = stream
         self._who = who
         self._log = log
+        self._written = written
 
     async def send_all(self, data: Data) -> None:
         self._log.append(Sent(self._who, bytes(data)))
         await self._stream.send_all(data)
+        if self._written is not None:
+            await self._written(len(self._log))
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()
