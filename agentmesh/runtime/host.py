@@ -209,7 +209,9 @@ class Host:
                 return await upgrade_inbound(stream, self._security)
         except HANDSHAKE_ERRORS as exc:
             self._handshake_failures += 1
-            logger.info("handshake failed", extra={"source": source, "reason": repr(exc)})
+            left = isinstance(exc, trio.BrokenResourceError)  # as every dialer does whose other address was faster
+            level = logging.DEBUG if left else logging.INFO
+            logger.log(level, "handshake failed", extra={"source": source, "reason": repr(exc)})
             return None
         finally:
             self.connections.end_handshake()
