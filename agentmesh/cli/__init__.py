@@ -1,42 +1,13 @@
-"""The `agentmesh` command. Each program is a module of its own; here is only their list."""
-
-import difflib
-import importlib
+"""The `agentmesh` command. Each program is a module of its own."""
 
 import click
 
-from agentmesh.cli import program
+from agentmesh.cli import programs
 
 __all__ = ["main"]
 
-MODULES = {
-    name: f"agentmesh.cli.{name.replace('-', '_')}"
-    for name in ("control-plane", "demo", "node", "one", "router", "token")
-}
 
-
-class Programs(program.ProgramGroup):
-    """Imports a program when it is asked for: a router does not wait for a control plane's libraries."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(MODULES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in MODULES:
-            return None
-        command: click.Command = importlib.import_module(MODULES[cmd_name]).command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in MODULES and not args[0].startswith("-"):
-            close = "".join(f" Did you mean {name!r}?" for name in difflib.get_close_matches(args[0], MODULES, n=1))
-            raise click.UsageError(f"No such command {args[0]!r}.{close}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=Programs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=programs.Programs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="agentmesh")
 def main() -> None:
     """A private network for AI agents."""
