@@ -13,8 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from agentmesh.cli import MODULES, main
+from agentmesh.cli import main
 from agentmesh.cli.one import write_secret
+from agentmesh.cli.programs import MODULES
 from tests.programs.programs import Machine
 
 COMMANDS = {name: importlib.import_module(module).command for name, module in MODULES.items()}
