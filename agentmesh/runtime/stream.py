@@ -68,10 +68,11 @@ class MuxStream(Stream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         with self._send_guard:
             self._check_sendable()
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
             await self._wait_room()
             self._queue(data if isinstance(data, bytes) else bytes(data))
-            await self._wait_room()
+            if not await self._wait_room():
+                await trio.lowlevel.cancel_shielded_checkpoint()  # behind the bytes: the writer runs in it
 
     async def wait_send_all_might_not_block(self) -> None:
         with self._send_guard:
@@ -91,12 +92,15 @@ class MuxStream(Stream):
             self._session.mux.finish(channel)
             self._session.wake_writer()
 
-    async def _wait_room(self) -> None:
-        """Until no more is queued than may stay behind."""
+    async def _wait_room(self) -> bool:
+        """Until no more is queued than may stay behind. Returns whether that took any waiting."""
         limit = self._session.config.send_buffer_bytes
+        waited = False
         while self._channel is not None and self._channel.queued > limit:
             await self._sender.park()
+            waited = True
             self._check_sendable()
+        return waited
 
     def _queue(self, data: bytes) -> Channel:
         """Hand bytes to the mux, the negotiation before them."""
@@ -127,8 +131,11 @@ class MuxStream(Stream):
         with self._receive_guard:
             if self._closed:
                 raise trio.ClosedResourceError("this stream was closed")
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
             channel = self._ask()
+            if (data := self._take(channel, max_bytes)) is not None:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return data
             while (data := self._take(channel, max_bytes)) is None:
                 await self._receiver.park()
                 if self._closed:
