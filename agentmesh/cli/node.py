@@ -9,7 +9,7 @@ import click
 import trio
 
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
-from agentmesh.cli.params import logging_options
+from agentmesh.cli.params import data_dir_option, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.node import Node, NodeConfig, run_node
 from agentmesh.services import ServiceTable
@@ -42,15 +42,7 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
 
 @click.command("node")
 @membership_options
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="node",
-    show_default=True,
-    envvar="AGENTMESH_DATA_DIR",
-    show_envvar=True,
-    help="The folder with the node's key and credential; created when it is not there.",
-)
+@data_dir_option("node", "the node's key and credential")
 @click.option(
     "--listen",
     type=address,

@@ -10,7 +10,7 @@ import click
 import trio
 
 from agentmesh.cli.membership import address
-from agentmesh.cli.params import logging_options
+from agentmesh.cli.params import data_dir_option, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.one import One, OneConfig, open_one
 from agentmesh.one.one import DEFAULT_LISTEN
@@ -20,15 +20,7 @@ TOKEN_FILE = "join-token"
 
 
 @click.command("one")
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="mesh",
-    show_default=True,
-    envvar="AGENTMESH_DATA_DIR",
-    show_envvar=True,
-    help="The folder for the database, the keys and the join token; created when it is not there.",
-)
+@data_dir_option("mesh", "the database, the keys and the join token")
 @click.option(
     "--bind-address",
     default="127.0.0.1:8080",

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -57,6 +58,24 @@ def admin_token_option(help: str) -> Callable[[F], F]:
 
 def _or_from_environment(_: click.Context, __: click.Parameter, token: str | None) -> str | None:
     return token or os.environ.get("AGENTMESH_ADMIN_TOKEN") or None
+
+
+def data_dir_option(default: str, holds: str) -> Callable[[F], F]:
+    """Give a command --data-dir.
+
+    Args:
+        default: the folder when it is not said.
+        holds: what is kept there, for the help text.
+    """
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=default,
+        show_default=True,
+        envvar="AGENTMESH_DATA_DIR",
+        show_envvar=True,
+        help=f"The folder for {holds}; created when it is not there.",
+    )
 
 
 def logging_options(command: F) -> F:

@@ -8,7 +8,7 @@ import click
 import trio
 
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
-from agentmesh.cli.params import duration, logging_options
+from agentmesh.cli.params import data_dir_option, duration, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
 from agentmesh.router import Router, RouterConfig, open_router
@@ -24,15 +24,7 @@ SOURCE_SHARE = 0.25
 
 @click.command("router")
 @membership_options
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="router",
-    show_default=True,
-    envvar="AGENTMESH_DATA_DIR",
-    show_envvar=True,
-    help="The folder with the router's key and credential; created when it is not there.",
-)
+@data_dir_option("router", "the router's key and credential")
 @click.option(
     "--listen",
     type=address,
