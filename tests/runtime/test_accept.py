@@ -1,6 +1,8 @@
 """Inbound streams: who may open what, how many, and what a protocol that fails costs."""
 
+import gc
 import logging
+import weakref
 from collections.abc import Mapping
 
 import pytest
@@ -236,6 +238,22 @@ async def test_streams_of_others_stay_when_one_admission_ends() -> None:
             await streams[0].receive_some()
         await streams[1].send_all(b"hello")
         assert await streams[1].receive_some() == b"hello"
+
+
+async def test_nothing_holds_a_stream_that_is_over() -> None:
+    served: list[weakref.ref[Stream]] = []
+
+    async def serve(stream: Stream) -> None:
+        served.append(weakref.ref(stream))
+        await serve_echo(stream)
+
+    async with open_two([Protocol(GATED, serve, Admission.MEMBER)]) as (alice, bob):
+        admit(bob, alice.peer)
+        for _ in range(20):
+            assert await echo(alice, bob.peer, protocol=GATED) == b"hello"
+        await wait_all_tasks_blocked()
+        gc.collect()
+        assert [stream() for stream in served] == [None] * 20
 
 
 # ── limits ──
