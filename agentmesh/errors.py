@@ -74,9 +74,17 @@ class RemoteProtocolError(ProtocolError):
 
 
 class LimitExceededError(RemoteProtocolError):
-    """The peer crossed a named bound."""
+    """The peer crossed a named bound.
+
+    Attributes:
+        limit: the bound's name, as the setting or constant is called; "" where the text alone says it.
+    """
 
     code = ErrorCode.RESOURCE_LIMIT_EXCEEDED
+
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class CertificateError(RemoteProtocolError):

@@ -61,7 +61,7 @@ class StreamAcceptor:
                 return self._registry.get(await stream.negotiate_inbound(responder))
         except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError):
             self._outcomes["unnamed" if responder.unanswered else "unknown"] += 1
-            stream.reset(ErrorCode.PROTOCOL_NEGOTIATION_FAILED)
+            stream.give_up_negotiation()
             return None
 
     def _may_open(self, stream: MuxStream, protocol: Protocol) -> bool:

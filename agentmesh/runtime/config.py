@@ -34,6 +34,8 @@ class ConnectionLimits:
     """Inbound connections of one source address (/32 of IPv4, /56 of IPv6); loopback is exempt."""
     max_handshakes: int = 512
     """Inbound handshakes under way at once; further connections are closed."""
+    max_handshakes_per_source: int = 128
+    """Those among them of one source address, so that one cannot take all the places."""
 
     def __attrs_post_init__(self) -> None:
         if self.low_watermark >= self.high_watermark:

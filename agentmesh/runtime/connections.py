@@ -11,6 +11,7 @@ import attrs
 
 from agentmesh.abc import Direction
 from agentmesh.runtime.config import ConnectionLimits
+from agentmesh.runtime.figures import ABUSES, abuse_of
 from agentmesh.runtime.session import MuxSession
 from agentmesh.types import Address, PeerId
 
@@ -19,7 +20,9 @@ IPV6_SOURCE_PREFIX = 56  # what one subscriber is usually given
 
 @attrs.frozen
 class ConnectionStatistics:
-    """A snapshot. `refused` counts by reason."""
+    """A snapshot. `refused` counts connections by reason, `abused` sessions that ended for what their peers did (all
+    of ABUSES, from 0).
+    """
 
     inbound: int
     outbound: int
@@ -27,6 +30,7 @@ class ConnectionStatistics:
     handshakes: int
     refused: dict[str, int]
     trimmed: int
+    abused: dict[str, int]
 
 
 class ConnectionManager:
@@ -43,8 +47,10 @@ class ConnectionManager:
         self._protected: dict[PeerId, set[str]] = {}
         self._sources: Counter[str] = Counter()
         self._handshakes = 0
+        self._shaking: Counter[str] = Counter()  # the sources of handshakes under way
         self._refused = {"per_ip_limit": 0, "handshake_limit": 0}
         self._trimmed = 0
+        self._abused = dict.fromkeys(ABUSES, 0)
 
     def __iter__(self) -> Iterator[MuxSession]:
         return iter([session for sessions in self._sessions.values() for session in sessions])
@@ -70,6 +76,7 @@ class ConnectionManager:
             handshakes=self._handshakes,
             refused=dict(self._refused),
             trimmed=self._trimmed,
+            abused=dict(self._abused),
         )
 
     # ── accepting ──
@@ -77,7 +84,8 @@ class ConnectionManager:
     def begin_handshake(self, source: Address | None) -> bool:
         """Take a place for an inbound connection, or False when its source or the host has no more to give."""
         key = _source_of(source)
-        if self._handshakes >= self._limits.max_handshakes:
+        full = key is not None and self._shaking[key] >= self._limits.max_handshakes_per_source
+        if full or self._handshakes >= self._limits.max_handshakes:
             self._refused["handshake_limit"] += 1
             return False
         if key is not None and self._sources[key] >= self._limits.max_per_source:
@@ -86,18 +94,19 @@ class ConnectionManager:
         self._handshakes += 1
         if key is not None:
             self._sources[key] += 1
+            self._shaking[key] += 1
         return True
 
-    def end_handshake(self) -> None:
+    def end_handshake(self, source: Address | None = None) -> None:
         """The handshake is over, well or badly; the connection still counts for its source."""
         self._handshakes -= 1
+        if (key := _source_of(source)) is not None:
+            _count_down(self._shaking, key)
 
     def release_source(self, source: Address | None) -> None:
         """The inbound connection is closed."""
         if (key := _source_of(source)) is not None:
-            self._sources[key] -= 1
-            if self._sources[key] <= 0:
-                del self._sources[key]
+            _count_down(self._sources, key)
 
     # ── sessions ──
 
@@ -108,7 +117,9 @@ class ConnectionManager:
             self._trim(keep=session)
 
     def remove(self, session: MuxSession) -> bool:
-        """Count a session out. Returns whether it was the last one to its peer."""
+        """Count a session out, and why it ended. Returns whether it was the last one to its peer."""
+        if session.failure is not None:
+            self._abused[abuse_of(session.failure)] += 1
         sessions = self._sessions[session.peer]
         sessions.remove(session)
         if sessions:
@@ -148,6 +159,12 @@ class ConnectionManager:
         for session in candidates[: max(0, len(alive) - self._limits.low_watermark)]:
             self._trimmed += 1
             session.abort("trimmed: the host is above its high watermark")
+
+
+def _count_down(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]
 
 
 def _source_of(address: Address | None) -> str | None:

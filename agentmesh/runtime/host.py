@@ -16,6 +16,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.connections import ConnectionManager, ConnectionStatistics
 from agentmesh.runtime.dialer import Dialer
+from agentmesh.runtime.figures import HANDSHAKE_FAILURES, failure_of
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
@@ -28,13 +29,18 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class HostStatistics:
-    """A snapshot of a host. `handshake_failures` counts inbound ones."""
+    """A snapshot of a host. `handshakes_failed` counts inbound ones by kind (all of HANDSHAKE_FAILURES, from 0)."""
 
     connections: ConnectionStatistics
     streams: AcceptStatistics
     admitted: int
     dialing: int
-    handshake_failures: int
+    handshakes_failed: dict[str, int]
+
+    @property
+    def handshake_failures(self) -> int:
+        """All of them."""
+        return sum(self.handshakes_failed.values())
 
 
 @asynccontextmanager
@@ -106,7 +112,7 @@ class Host:
         self._security = security
         self._acceptor = StreamAcceptor(self.registry, self.admissions, config.session.negotiation_timeout)
         self._listening: list[tuple[Address, ...]] = []
-        self._handshake_failures = 0
+        self._handshakes_failed = dict.fromkeys(HANDSHAKE_FAILURES, 0)
         self._on_disconnect: list[Callable[[PeerId], None]] = []
         self._dialer: Dialer
 
@@ -129,7 +135,7 @@ class Host:
             streams=self._acceptor.statistics(),
             admitted=len(self.admissions),
             dialing=len(self._dialer),
-            handshake_failures=self._handshake_failures,
+            handshakes_failed=dict(self._handshakes_failed),
         )
 
     def on_disconnect(self, callback: Callable[[PeerId], None]) -> None:
@@ -208,13 +214,13 @@ class Host:
             with trio.fail_after(self.config.handshake_timeout):
                 return await upgrade_inbound(stream, self._security)
         except HANDSHAKE_ERRORS as exc:
-            self._handshake_failures += 1
+            self._handshakes_failed[failure_of(exc)] += 1
             left = isinstance(exc, trio.BrokenResourceError)  # as every dialer does whose other address was faster
             level = logging.DEBUG if left else logging.INFO
             logger.log(level, "handshake failed", extra={"source": source, "reason": repr(exc)})
             return None
         finally:
-            self.connections.end_handshake()
+            self.connections.end_handshake(source)
 
     # ── sessions ──
 

@@ -4,18 +4,17 @@ The reader awaits nothing but the link. The writer takes control frames first, t
 is queued into one write.
 """
 
-import enum
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import attrs
 import trio
 
 from agentmesh.abc import Direction, Session
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, SessionClosedError
 from agentmesh.runtime import keepalive
 from agentmesh.runtime.config import SessionConfig
+from agentmesh.runtime.figures import SessionStatistics, State
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.keepalive import KeepAlive
 from agentmesh.runtime.stream import MuxStream
@@ -30,29 +29,13 @@ from agentmesh.runtime.yamux import (
     GoAwayReceived,
     Mux,
     PongReceived,
+    Waste,
 )
 from agentmesh.types import Address, PeerId, ProtocolId
 
 FAREWELL_TIMEOUT = 1.0  # seconds that a session which has ended may take to say so
 
 AcceptStream = Callable[[MuxStream], Awaitable[None]]
-
-
-class State(enum.Enum):
-    OPEN = "open"
-    DRAINING = "draining"  # no new streams, by our wish or the peer's
-    CLOSED = "closed"
-
-
-@attrs.frozen
-class SessionStatistics:
-    """A snapshot of a session. `rtt` is seconds, None until the first pong."""
-
-    state: str
-    streams: int
-    rtt: float | None
-    bytes_received: int
-    bytes_sent: int
 
 
 class MuxSession(Session):
@@ -78,11 +61,12 @@ class MuxSession(Session):
         self.direction = direction
         self.address = address
         self.config = config
-        self.mux = Mux(dialer=direction is Direction.OUTBOUND, limits=config.mux)
+        self.mux = Mux(dialer=direction is Direction.OUTBOUND, limits=config.mux, now=trio.current_time())
         self.ended = trio.Event()
         self._link = upgraded.link
         self._early = upgraded.early
         self._accept = accept
+        self.failure: RemoteProtocolError | None = None  # what the peer did, when that ended the session
         self._state = State.OPEN
         self._reason = ""
         self._streams: dict[int, MuxStream] = {}
@@ -209,7 +193,15 @@ class MuxSession(Session):
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
         if self._state is State.CLOSED:
-            raise SessionClosedError(self._reason)
+            raise SessionClosedError(self._reason) from self.failure
+
+    def charge(self, waste: Waste) -> None:
+        """The peer wasted a stream. It may be its last."""
+        if self.is_open:
+            try:
+                self.mux.charge(waste, trio.current_time())
+            except RemoteProtocolError as exc:
+                self._fail(exc)
 
     def wake_writer(self) -> None:
         self._wanted.set()
@@ -224,15 +216,16 @@ class MuxSession(Session):
                 self._bytes[0] += len(data)
                 self._take(data)
         except (trio.BrokenResourceError, RemoteProtocolError) as exc:
-            self.abort(str(exc) or "the link broke")
+            self._fail(exc)
         else:
             self.abort("the peer closed the link")
         finally:
             self.abort("cancelled")  # by whoever runs it
 
     def _take(self, data: bytes | memoryview) -> None:
-        self._keepalive.heard(trio.current_time())
-        for event in self.mux.receive_data(data):
+        now = trio.current_time()
+        self._keepalive.heard(now)
+        for event in self.mux.receive_data(data, now):
             self._act(event)
         if self.mux.wants_to_send:
             self.wake_writer()
@@ -257,6 +250,7 @@ class MuxSession(Session):
     def _begin(self, channel: Channel) -> None:
         if self._state is not State.OPEN:
             self.mux.reset(channel, ErrorCode.SHUTDOWN)
+            self.charge(Waste.REFUSALS)
             return
         stream = self._streams[channel.id] = MuxStream.inbound(self, channel)
         self._nursery.start_soon(self._accept, stream)
@@ -274,7 +268,12 @@ class MuxSession(Session):
                     self._idle.unpark_all()
                     await self._wanted.wait()
         except (trio.BrokenResourceError, RemoteProtocolError) as exc:
-            self.abort(str(exc) or "the link broke")
+            self._fail(exc)
+
+    def _fail(self, exc: trio.BrokenResourceError | RemoteProtocolError) -> None:
+        if self.is_open and isinstance(exc, RemoteProtocolError):
+            self.failure = exc
+        self.abort(str(exc) or "the link broke")
 
     async def _put(self, data: bytes) -> None:
         """Write to the link. After one that is cut off no other can follow, so the session's end waits for a moment."""
@@ -293,7 +292,8 @@ class MuxSession(Session):
             if self._keepalive.state is keepalive.State.LOST:
                 self.abort(f"the peer answered no ping for {keepalive.LOSS_INTERVALS} intervals")
                 return
-            self.mux.handle_timeout(now)
+            for event in self.mux.handle_timeout(now):
+                self._act(event)
             if self.mux.wants_to_send:
                 self.wake_writer()
             with trio.move_on_at(min(self._keepalive.deadline, self.mux.deadline or math.inf)):

@@ -9,7 +9,7 @@ from agentmesh.abc import Direction, Stream
 from agentmesh.errors import REFUSALS, ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.guard import Guard
 from agentmesh.runtime.multistream import Proposer, Responder
-from agentmesh.runtime.yamux import Channel
+from agentmesh.runtime.yamux import Channel, Waste
 from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
 from agentmesh.types import PeerId, ProtocolId
 
@@ -269,6 +269,13 @@ class MuxStream(Stream):
         self._prefix = responder.data_to_send()
         self._early = responder.trailing()
         return self.protocol
+
+    def give_up_negotiation(self) -> None:
+        """Reset an inbound stream on which no protocol was agreed. Unless the peer cut it, that counts as wasted."""
+        wasted = self._channel is not None and self._channel.state not in BROKEN
+        self.reset(ErrorCode.PROTOCOL_NEGOTIATION_FAILED)
+        if wasted:
+            self._session.charge(Waste.UNNAMED)
 
     def __repr__(self) -> str:
         return f"<MuxStream {self.protocol or '?'} {self.direction.value} {self.peer} {self._channel}>"

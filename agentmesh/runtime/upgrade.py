@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from agentmesh.abc import ByteStream, Link
-from agentmesh.errors import MeshError, PeerMismatchError, RemoteProtocolError
+from agentmesh.errors import LimitExceededError, MeshError, PeerMismatchError, RemoteProtocolError
 from agentmesh.runtime.multistream import Proposer, Responder
 from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
 from agentmesh.types import PeerId
@@ -183,7 +183,9 @@ class _Upgrade:
             raise trio.BrokenResourceError("the peer left during the handshake")
         self._received += size
         if self._received > MAX_HANDSHAKE_BYTES:
-            raise RemoteProtocolError(f"a handshake of more than {MAX_HANDSHAKE_BYTES} bytes")
+            raise LimitExceededError(
+                f"a handshake of more than {MAX_HANDSHAKE_BYTES} bytes", limit="MAX_HANDSHAKE_BYTES"
+            )
 
     async def _flush(self) -> None:
         """Send what the negotiation has to say, and TLS behind it."""

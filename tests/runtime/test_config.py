@@ -10,6 +10,7 @@ from agentmesh.runtime.config import ConnectionLimits, HostConfig, SessionConfig
 from agentmesh.runtime.yamux import MuxLimits
 
 HERE = Path(__file__).parent
+WASTE = "../hostile/test_yamux.py::test_waste_beyond_its_limit_costs_the_session"
 GROUPS = {"mux", "session", "connections"}  # settings that are settings themselves
 
 SHOWN_BY: dict[type, dict[str, str]] = {
@@ -25,6 +26,7 @@ SHOWN_BY: dict[type, dict[str, str]] = {
         "low_watermark": "test_connections.py::test_above_the_high_watermark_the_oldest_go_down_to_the_low_one",
         "max_per_source": "test_connections.py::test_a_source_holds_so_many_connections",
         "max_handshakes": "test_connections.py::test_so_many_handshakes_at_once",
+        "max_handshakes_per_source": "test_connections.py::test_one_source_cannot_take_all_the_handshakes",
     },
     HostConfig: {
         "handshake_timeout": "test_host.py::test_a_client_that_stops_in_the_handshake_is_cut_at_the_deadline",
@@ -40,6 +42,14 @@ SHOWN_BY: dict[type, dict[str, str]] = {
         "max_frame_bytes": "yamux/test_machine.py::test_control_goes_first_and_streams_take_turns",
         "max_control_bytes": "yamux/test_machine.py::test_a_peer_that_causes_more_than_it_reads_is_cut_off",
         "linger_timeout": "test_session_end.py::test_a_stream_that_its_peer_never_ends_is_reset_in_time",
+        "stall_timeout": "../hostile/test_yamux.py::test_a_peer_that_gives_no_credit_loses_the_stream",
+        "max_resets": WASTE,
+        "max_refusals": WASTE,
+        "max_unnamed": WASTE,
+        "max_late_frames": WASTE,
+        "max_empty_frames": WASTE,
+        "max_pings": WASTE,
+        "max_go_aways": WASTE,
     },
 }
 

@@ -240,6 +240,16 @@ def test_so_many_handshakes_at_once(limit: int) -> None:
     assert manager.begin_handshake(None)
 
 
+def test_one_source_cannot_take_all_the_handshakes() -> None:
+    manager = ConnectionManager(ConnectionLimits(max_handshakes_per_source=1))
+    one, other = at("/ip4/192.0.2.1/tcp/1"), at("/ip4/192.0.2.2/tcp/1")
+    assert manager.begin_handshake(one)
+    assert not manager.begin_handshake(one)
+    assert manager.begin_handshake(other)
+    manager.end_handshake(one)
+    assert manager.begin_handshake(one)
+
+
 def test_a_refused_connection_leaves_no_trace() -> None:
     manager = ConnectionManager(ConnectionLimits(max_handshakes=1, max_per_source=1))
     assert manager.begin_handshake(at("/ip4/192.0.2.1/tcp/1"))

@@ -2,7 +2,7 @@
 
 Bytes and commands go in; events, bytes and the next `deadline` come out. `machine.Mux` is the whole interface; `states`
 is the table of one stream's life, `channels` holds the streams, `flow` their receive windows, `outbox` who may write
-next, `cutter` and `frames` the twelve header bytes.
+next, `ledger` what the peer wastes, `cutter` and `frames` the twelve header bytes.
 """
 
 from agentmesh.runtime.yamux.channel import Channel
@@ -15,10 +15,13 @@ from agentmesh.runtime.yamux.events import (
     GoAwayReceived,
     PongReceived,
 )
+from agentmesh.runtime.yamux.ledger import Allowance, Waste
 from agentmesh.runtime.yamux.limits import MuxLimits
-from agentmesh.runtime.yamux.machine import Mux
+from agentmesh.runtime.yamux.machine import BOUNDS, Mux
 
 __all__ = [
+    "BOUNDS",
+    "Allowance",
     "Channel",
     "ChannelFinished",
     "ChannelOpened",
@@ -29,4 +32,5 @@ __all__ = [
     "Mux",
     "MuxLimits",
     "PongReceived",
+    "Waste",
 ]

@@ -28,7 +28,7 @@ class ChannelFinished:
 
 @attrs.frozen
 class ChannelReset:
-    """The peer cut the stream, or closing it lingered too long; both directions are over."""
+    """The peer cut the stream, or let it stall too long; both directions are over."""
 
     channel: Channel
 

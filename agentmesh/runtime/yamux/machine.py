@@ -38,11 +38,14 @@ from agentmesh.runtime.yamux.frames import (
     Header,
     encode_header,
 )
+from agentmesh.runtime.yamux.ledger import Ledger, Waste
 from agentmesh.runtime.yamux.limits import MuxLimits
 from agentmesh.runtime.yamux.outbox import Outbox
 from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, Input, State
 
 MAX_SEND_CREDIT = 2**32 - 1
+CONTROL, OVERFLOW, OVERRUN = "max_control_bytes", "window_overflow", "window_overrun"
+BOUNDS = (*(waste.value for waste in Waste), CONTROL, OVERFLOW, OVERRUN)  # what a LimitExceededError may name
 
 
 @attrs.frozen
@@ -54,6 +57,7 @@ class MuxStatistics:
     lingering_streams: int
     late_frames: int  # for streams already gone, or behind their end: thrown away
     refused_streams: int
+    stalled_streams: int  # reset because the peer gave them no credit
     window_bytes_left: int
 
 
@@ -63,22 +67,25 @@ class Mux:
     Args:
         dialer: whether this side dialled the link; the dialer's streams have odd numbers.
         limits: the bounds on the peer.
+        now: seconds on the driver's clock.
 
     Every method may raise LocalProtocolError (our caller misused it: nothing happened). `receive_data` raises
     RemoteProtocolError once the peer broke the protocol; the mux is then finished, and `data_to_send` gives the
     go-away.
     """
 
-    def __init__(self, *, dialer: bool, limits: MuxLimits | None = None) -> None:
+    def __init__(self, *, dialer: bool, limits: MuxLimits | None = None, now: float = 0.0) -> None:
         self._limits = limits or MuxLimits()
         self._next_id = 1 if dialer else 2
         self._channels = Channels(self._limits)
         self._cutter = FrameCutter()
         self._outbox = Outbox(self._limits.max_frame_bytes)
+        self._ledger = Ledger(self._limits.allowances, now)
         self._events: list[Event] = []
         self._body: Channel | None = None  # whose bytes come next; None for those that nobody wants
         self._body_flags = 0
         self._late_frames = 0
+        self._stalled_streams = 0
         self._refused = 0
         self._failure: ProtocolError | None = None
 
@@ -106,6 +113,7 @@ class Mux:
             lingering_streams=self._channels.lingering,
             late_frames=self._late_frames,
             refused_streams=self._refused,
+            stalled_streams=self._stalled_streams,
             window_bytes_left=self._channels.budget.left,
         )
 
@@ -132,6 +140,7 @@ class Mux:
         self.check_room()
         channel = self._channels.add(self._next_id, SYN)
         self._next_id += 2
+        self._ledger.earn(Waste.EMPTY_FRAMES)
         self._outbox.schedule(channel)
         return channel
 
@@ -201,19 +210,23 @@ class Mux:
             if channel.state is State.SHEDDING and channel.flushed:
                 self.reset(channel)
             self._channels.remove_if_over(channel)
+            self._channels.judge_stall(channel, self._ledger.now)
         return data, progressed
 
     # ── what the world did ──
 
-    def receive_data(self, data: bytes | memoryview) -> list[Event]:
+    def receive_data(self, data: bytes | memoryview, now: float = 0.0) -> list[Event]:
         """Feed bytes from the link.
 
+        Args:
+            now: seconds; what the peer may waste comes back with time.
         Raises:
             RemoteProtocolError: the peer broke yamux (or a LimitExceededError, one of `MuxLimits`); the session is
             over.
         """
         if self._failure is not None:
             raise LocalProtocolError("this mux has failed") from self._failure
+        self._ledger.now = now
         try:
             for part in self._cutter.cut(data):
                 if isinstance(part, Header):
@@ -221,15 +234,31 @@ class Mux:
                 else:
                     self._take_body(part)
         except RemoteProtocolError as exc:
-            self._failure = exc
-            self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, GoAwayCode.PROTOCOL_ERROR)
+            self._fail(exc)
             raise
         events, self._events = self._events, []
         return events
 
+    def charge(self, waste: Waste, now: float) -> None:
+        """Count what the peer wasted above the mux. Raises LimitExceededError as `receive_data`."""
+        self._ledger.now = now
+        try:
+            self._ledger.spend(waste)
+        except LimitExceededError as exc:
+            self._fail(exc)
+            raise
+
+    def _fail(self, exc: RemoteProtocolError) -> None:
+        self._failure = exc
+        self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, GoAwayCode.PROTOCOL_ERROR)
+
     def handle_timeout(self, now: float) -> list[Event]:
-        """Reset the closed streams whose peers never ended theirs. Harmless when early."""
+        """Reset the streams whose peers never ended theirs, or let our bytes wait for ever. Harmless when early."""
+        self._ledger.now = now
         for channel in self._channels.overdue(now):
+            if channel.state in READABLE or channel.state in SENDABLE:
+                self._stalled_streams += 1
+                self._events.append(ChannelReset(channel))
             self.reset(channel, ErrorCode.GARBAGE_COLLECTED)
         events, self._events = self._events, []
         return events
@@ -241,11 +270,13 @@ class Mux:
             case FrameType.PING:
                 self._take_ping(header)
             case FrameType.GO_AWAY:
+                self._ledger.spend(Waste.GO_AWAYS)
                 self._events.append(GoAwayReceived(header.length))
             case _:
                 self._take_stream_header(header)
 
     def _take_ping(self, header: Header) -> None:
+        self._ledger.spend(Waste.PINGS)
         if header.flags & SYN:
             self._control(FrameType.PING, ACK, SESSION_ID, header.length)
         else:
@@ -255,10 +286,13 @@ class Mux:
         self._body, self._body_flags = None, header.flags
         channel = self._accept(header) if header.flags & SYN else self._channels.get(header.stream_id)
         if channel is None:
-            self._late_frames += not header.flags & SYN  # of a stream already gone: legal, and nobody wants it
+            if not header.flags & SYN:
+                self._take_late()
         elif header.flags & RST:
             channel.reset_code = header.length if header.type == FrameType.WINDOW_UPDATE else ErrorCode.NO_ERROR
             self._cut(channel)
+        elif not header.length and not header.flags & (SYN | FIN):
+            self._ledger.spend(Waste.EMPTY_FRAMES)
         elif header.type == FrameType.WINDOW_UPDATE:
             self._take_credit(channel, header)
         elif header.length:
@@ -266,11 +300,17 @@ class Mux:
         elif header.flags & FIN:
             self._take_fin(channel)
 
+    def _take_late(self) -> None:
+        """A frame of a stream already gone, or behind its end: legal, and nobody wants it."""
+        self._late_frames += 1
+        self._ledger.spend(Waste.LATE_FRAMES)
+
     def _accept(self, header: Header) -> Channel | None:
         if header.stream_id & 1 == self._next_id & 1 or self._channels.get(header.stream_id) is not None:
             raise RemoteProtocolError(f"stream {header.stream_id} cannot be opened by the peer now")
         if self._channels.count(header.stream_id) >= self._limits.max_inbound_streams:
             self._refused += 1
+            self._ledger.spend(Waste.REFUSALS)
             self._control(FrameType.WINDOW_UPDATE, RST, header.stream_id, ErrorCode.RESOURCE_LIMIT_EXCEEDED)
             return None
         channel = self._channels.add(header.stream_id, 0)
@@ -281,8 +321,9 @@ class Mux:
     def _take_credit(self, channel: Channel, header: Header) -> None:
         channel.send_credit += header.length
         if channel.send_credit > MAX_SEND_CREDIT:
-            raise RemoteProtocolError(f"the window of stream {channel.id} overflows")
+            raise LimitExceededError(f"the window of stream {channel.id} overflows", limit=OVERFLOW)
         if header.length:
+            self._channels.judge_stall(channel, self._ledger.now)
             self._outbox.schedule(channel)
         if header.flags & FIN:
             self._take_fin(channel)
@@ -293,10 +334,10 @@ class Mux:
             self._shed(channel)
             return
         if channel.state not in READABLE:
-            self._late_frames += 1
+            self._take_late()
             return
         if not channel.window.received(header.length):
-            raise LimitExceededError(f"stream {channel.id} was sent {header.length} bytes, beyond its window")
+            raise LimitExceededError(f"stream {channel.id}: {header.length} bytes beyond its window", limit=OVERRUN)
         self._body = channel
 
     def _take_body(self, piece: bytes | memoryview) -> None:
@@ -318,6 +359,8 @@ class Mux:
     def _cut(self, channel: Channel) -> None:
         """The peer reset the stream: what it sent before stays readable only if it had finished."""
         channel.drop()
+        if channel.state in SENDABLE and channel.id & 1 != self._next_id & 1:  # its own stream, while we work for it
+            self._ledger.spend(Waste.RESETS)
         self._channels.step(channel, Input.RECV_RST)
         if channel.state is State.RESET:
             channel.inbox.clear()
@@ -331,5 +374,5 @@ class Mux:
 
     def _control(self, frame_type: FrameType, flags: int, stream_id: int, length: int) -> None:
         if len(self._outbox.control) >= self._limits.max_control_bytes:
-            raise LimitExceededError("max_control_bytes wait for the link: the peer causes more than it reads")
+            raise LimitExceededError(f"{CONTROL}: the peer causes more than it reads", limit=CONTROL)
         self._outbox.control += encode_header(frame_type, flags, stream_id, length)
