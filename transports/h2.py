@@ -1,0 +1,212 @@
+"""Connections over HTTP/2: a TCP address with `/http`, `/https`, `/tls/http` or `/tls/sni/<name>/http` behind it.
+
+One full-duplex stream a session, for paths that let only HTTP/2 through: load balancers, gRPC ingresses. Multiaddr has
+no protocol called h2, and a code of our own would make addresses that no other peer can read; nothing else of the mesh
+is at `/http`, so that is HTTP/2 here: with prior knowledge in clear text (RFC 9113, 3.3), by ALPN over TLS. TLS uses
+ordinary certificates, by host name: it serves the middle boxes, who is at the other end is proved inside.
+"""
+
+import functools
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import attrs
+import trio
+
+from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
+from agentmesh.errors import AddressError, DialError
+from agentmesh.transports.h2_machine import Carrier
+from agentmesh.transports.h2_stream import open_connection
+from agentmesh.transports.handshakes import Handshakes
+from agentmesh.transports.serving import run_handler
+from agentmesh.transports.sockets import (
+    Endpoint,
+    Parts,
+    accept_forever,
+    bound_addresses,
+    connect_tcp,
+    listen_tcp,
+    source_address,
+    split_endpoint,
+)
+from agentmesh.types import Address
+
+ALPN = "h2"
+
+
+@attrs.frozen
+class H2Config:
+    """The bounds of HTTP/2 connections."""
+
+    max_streams: int = 16  # that a client, or the load balancer in front of many, may have on one connection
+    handshake_timeout: float = 10.0  # seconds for TLS and the opening request, on either side
+    max_handshakes: int = 256  # accepted connections that may be in one at once; the oldest gives way
+
+
+@attrs.frozen
+class H2Target:
+    """What an HTTP/2 address says: where, and whether by TLS and to whom."""
+
+    endpoint: Endpoint
+    suffix: Parts
+    server_name: str | None  # whose certificate it has to be; None without TLS
+
+    @classmethod
+    def of(cls, address: Address) -> "H2Target | None":
+        """None for an address of another transport."""
+        split = split_endpoint(address)
+        if split is None:
+            return None
+        endpoint, suffix = split
+        match suffix:
+            case (("http", None),):
+                return cls(endpoint, suffix, None)
+            case (("https", None),) | (("tls", None), ("http", None)):
+                return cls(endpoint, suffix, endpoint.host)
+            case (("tls", None), ("sni", str(name)), ("http", None)):
+                return cls(endpoint, suffix, name)
+            case _:
+                return None
+
+
+class H2Transport(Transport):
+    """Dial and listen over HTTP/2.
+
+    Args:
+        client_context: how to verify servers; the system's roots if it is None. Not to be shared with other protocols:
+            its ALPN is set to h2. So is that of `server_context`.
+        server_context: the certificate to serve TLS with; without it that cannot be listened on.
+        config: the bounds.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_context: ssl.SSLContext | None = None,
+        server_context: ssl.SSLContext | None = None,
+        config: H2Config | None = None,
+    ) -> None:
+        self._given_client_context = client_context
+        self._server_context = server_context
+        self._config = config or H2Config()
+        if server_context is not None:
+            server_context.set_alpn_protocols([ALPN])
+
+    def can_dial(self, address: Address) -> bool:
+        target = H2Target.of(address)
+        return target is not None and target.endpoint.port > 0
+
+    def can_listen(self, address: Address) -> bool:
+        target = H2Target.of(address)
+        if target is None or not target.endpoint.is_literal:
+            return False
+        return target.server_name is None or self._server_context is not None
+
+    @asynccontextmanager
+    async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
+        target = H2Target.of(address)
+        if target is None or not target.endpoint.port:
+            raise AddressError(f"not an address to dial over HTTP/2: {address}")
+        async with await connect_tcp(target.endpoint, address) as tcp:
+            deadline = trio.current_time() + self._config.handshake_timeout
+            wire: trio.abc.Stream = tcp
+            if target.server_name is not None:
+                wire = await self._verify_server(tcp, target.server_name, address, deadline)
+            scheme = "http" if target.server_name is None else "https"
+            authority = _authority(target)
+            async with open_connection(wire, Carrier(client=True)) as connection:
+                stream = await connection.request(authority, scheme, deadline, f"to {address}")
+                async with stream:
+                    yield stream
+
+    @functools.cached_property
+    def _client_context(self) -> ssl.SSLContext:
+        context = self._given_client_context or ssl.create_default_context()
+        context.set_alpn_protocols([ALPN])
+        return context
+
+    async def _verify_server(
+        self, tcp: trio.SocketStream, name: str, address: Address, deadline: float
+    ) -> trio.SSLStream[trio.SocketStream]:
+        tls = trio.SSLStream(tcp, self._client_context, server_hostname=name, https_compatible=True)
+        with trio.move_on_at(deadline) as scope:
+            try:
+                await tls.do_handshake()
+            except trio.BrokenResourceError as exc:
+                raise DialError(f"no TLS to {address}: {exc.__cause__ or exc}") from exc
+        if scope.cancelled_caught:
+            raise DialError(f"no TLS to {address}: no answer in time")
+        if tls.selected_alpn_protocol() != ALPN:
+            raise DialError(f"no HTTP/2 stream to {address}: the server does not offer HTTP/2")
+        return tls
+
+    @asynccontextmanager
+    async def listen(self, address: Address) -> AsyncGenerator[Listener]:
+        target = H2Target.of(address)
+        if target is None or not self.can_listen(address):
+            raise AddressError(f"not an address to listen on over HTTP/2: {address}")
+        context = self._server_context if target.server_name is not None else None
+        async with await listen_tcp(target.endpoint) as listener:
+            yield H2Listener(listener, target.suffix, context, self._config)
+
+
+class H2Listener(Listener):
+    """A port that HTTP/2 clients may come to."""
+
+    def __init__(
+        self, listener: trio.SocketListener, suffix: Parts, context: ssl.SSLContext | None, config: H2Config
+    ) -> None:
+        self._listener = listener
+        self._suffix = suffix
+        self._context = context
+        self._config = config
+        self._handshakes = Handshakes(config.max_handshakes)
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        return bound_addresses(self._listener, self._suffix)
+
+    async def serve(self, handler: StreamHandler) -> None:
+        async with trio.open_nursery() as nursery:
+
+            def start(tcp: trio.SocketStream) -> None:
+                nursery.start_soon(self._serve_one, handler, tcp)
+
+            await accept_forever(self._listener, start)
+
+    async def _serve_one(self, handler: StreamHandler, tcp: trio.SocketStream) -> None:
+        deadline = trio.current_time() + self._config.handshake_timeout
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(tcp)
+            source = source_address(tcp)
+            wire = await self._secure(tcp, deadline)
+            if wire is None:
+                return
+            carrier = Carrier(client=False, max_streams=self._config.max_streams)
+            connection = await stack.enter_async_context(open_connection(wire, carrier))
+            stream = None
+            with self._handshakes.place(deadline):
+                stream = await connection.accept()
+            async with trio.open_nursery() as nursery:
+                while stream is not None:
+                    nursery.start_soon(run_handler, handler, stream, source)
+                    stream = await connection.accept()
+
+    async def _secure(self, tcp: trio.SocketStream, deadline: float) -> trio.abc.Stream | None:
+        """The stream under HTTP/2; None when whoever came does not speak TLS, or was too slow."""
+        if self._context is None:
+            return tcp
+        wire = None
+        with self._handshakes.place(deadline), suppress(trio.BrokenResourceError):
+            tls = trio.SSLStream(tcp, self._context, server_side=True, https_compatible=True)
+            await tls.do_handshake()
+            wire = tls
+        return wire
+
+
+def _authority(target: H2Target) -> str:
+    """Whom the request names: the host that the certificate is for, with the port."""
+    if target.server_name is None or target.server_name == target.endpoint.host:
+        return target.endpoint.authority
+    return f"{target.server_name}:{target.endpoint.port}"

@@ -1,0 +1,104 @@
+"""What a peer may send over an HTTP/2 connection, read from the frame headers before the HTTP/2 library sees them.
+
+The library takes a frame's word for its length until the frame is whole, answers each PING and SETTINGS, and lets
+streams be opened and reset for ever. Here a frame that is too long is refused at its ninth byte, and frames that carry
+nothing for us are paid for out of a budget that refills slowly (RFC 9113, 10.5).
+"""
+
+import enum
+
+from agentmesh.errors import LimitExceededError, RemoteProtocolError
+
+PREFACE_BYTES = 24  # RFC 9113, 3.4: what a client says first
+FRAME_HEADER_BYTES = 9
+MAX_FRAME_BYTES = 64 * 1024  # of one received frame; the protocol's own default is 16 KiB
+MAX_HEADER_BYTES = 16 * 1024  # of one header block, as sent and as unpacked
+MAX_CONTINUATIONS = 8  # frames behind the first of a header block
+FLOOD_BURST = 500  # frames without data that may come at once: PING, SETTINGS, resets, requests, empty DATA…
+FLOOD_PER_SECOND = 50.0  # and how many of them the budget regains
+
+
+class Frame(enum.IntEnum):
+    """The types of frame that are told apart here (RFC 9113, 6)."""
+
+    DATA = 0
+    HEADERS = 1
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+HEADER_FRAMES = (Frame.HEADERS, Frame.PUSH_PROMISE, Frame.CONTINUATION)
+FREE_FRAMES = (Frame.WINDOW_UPDATE, Frame.CONTINUATION)  # the one answers what we sent, the other has its own bounds
+END_STREAM = 0x01
+
+
+class FrameGate:
+    """Walks along the frames of one direction of a connection and raises when one, or their number, is too much.
+
+    Args:
+        from_client: whether the preface comes first.
+    """
+
+    def __init__(self, *, from_client: bool) -> None:
+        self._skip = PREFACE_BYTES if from_client else 0  # bytes until the next frame header
+        self._head = bytearray()
+        self._expected: Frame | None = Frame.SETTINGS  # either side's first frame
+        self._block_bytes = 0
+        self._continuations = 0
+        self._budget = float(FLOOD_BURST)
+        self._spent_at: float | None = None
+
+    def check(self, data: bytes | bytearray, now: float) -> None:
+        """Look at what has come.
+
+        Raises:
+            LimitExceededError: it is too much of something; the text says of what.
+            RemoteProtocolError: it does not begin as HTTP/2 does.
+        """
+        at = 0
+        while at < len(data):
+            if self._skip:
+                step = min(self._skip, len(data) - at)
+                self._skip -= step
+                at += step
+            else:
+                step = FRAME_HEADER_BYTES - len(self._head)
+                self._head += data[at : at + step]
+                at += step
+                if len(self._head) == FRAME_HEADER_BYTES:
+                    self._check_frame(now)
+
+    def spend(self, now: float) -> None:
+        """Pay for one frame, or for one answer, that carries nothing for us."""
+        if self._spent_at is not None:
+            self._budget = min(FLOOD_BURST, self._budget + (now - self._spent_at) * FLOOD_PER_SECOND)
+        self._spent_at = now
+        self._budget -= 1
+        if self._budget < 0:
+            raise LimitExceededError("too many frames that carry no data", limit="FLOOD_BURST")
+
+    def _check_frame(self, now: float) -> None:
+        length, kind, flags = int.from_bytes(self._head[:3]), self._head[3], self._head[4]
+        self._head.clear()
+        self._skip = length
+        if self._expected is not None and kind != self._expected:
+            raise RemoteProtocolError("the peer does not speak HTTP/2")
+        self._expected = None
+        if length > MAX_FRAME_BYTES:
+            raise LimitExceededError(f"a frame of {length} bytes", limit="MAX_FRAME_BYTES")
+        if kind in HEADER_FRAMES:
+            self._check_block(kind, length)
+        has_data = kind == Frame.DATA and (length > 0 or flags & END_STREAM)
+        if not has_data and kind not in FREE_FRAMES:
+            self.spend(now)
+
+    def _check_block(self, kind: int, length: int) -> None:
+        more = kind == Frame.CONTINUATION
+        self._continuations = self._continuations + 1 if more else 0
+        self._block_bytes = self._block_bytes + length if more else length
+        if self._continuations > MAX_CONTINUATIONS:
+            raise LimitExceededError("a header block in too many frames", limit="MAX_CONTINUATIONS")
+        if self._block_bytes > MAX_HEADER_BYTES:
+            raise LimitExceededError("a header block that is too long", limit="MAX_HEADER_BYTES")
