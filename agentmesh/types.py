@@ -172,23 +172,36 @@ class Address:
         return Address(self.parts[:at]), behind.peer
 
     def __str__(self) -> str:
-        return "".join(f"/{name}" if value is None else f"/{name}/{value}" for name, value in self.parts)
+        return _text_of(self.parts)
 
     def __repr__(self) -> str:
         return f"Address({str(self)!r})"
 
 
+Parts = tuple[tuple[str, str | None], ...]
+
+
 @functools.lru_cache(maxsize=4096)
-def _parts_of(text: str) -> tuple[tuple[str, str | None], ...]:
-    parts: list[tuple[str, str | None]] = []
+def _parts_of(text: str) -> Parts:
+    parts = _read(text)
+    canonical = tuple((name, _canonical(name, value)) for name, value in parts)
+    # Some parts have no spelling that reads back: a path, a zone without a name.
+    if not parts or _read(_text_of(canonical)) != canonical:
+        raise AddressError(f"not an address: {text[:200]!r}")
+    return canonical
+
+
+def _read(text: str) -> Parts:
+    """The parts as the codec has them; none when the text is too long for it."""
     try:
-        if len(text) <= MAX_ADDRESS_CHARS:
-            parts = [(protocol.name, value) for protocol, value in Multiaddr(text).items()]
+        items = Multiaddr(text).items() if len(text) <= MAX_ADDRESS_CHARS else ()
+        return tuple((protocol.name, value) for protocol, value in items)
     except (MultiaddrError, ValueError, LookupError, TypeError) as exc:
         raise AddressError(f"not an address: {text[:200]!r}") from exc
-    if not parts or any("/" in (value or "") for _, value in parts):  # a path has no spelling that reads back
-        raise AddressError(f"not an address: {text[:200]!r}")
-    return tuple((name, _canonical(name, value)) for name, value in parts)
+
+
+def _text_of(parts: Parts) -> str:
+    return "".join(f"/{name}" if value is None else f"/{name}/{value}" for name, value in parts)
 
 
 def _canonical(name: str, value: str | None) -> str | None:

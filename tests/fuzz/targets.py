@@ -1,0 +1,223 @@
+"""What a stranger's bytes reach first, as functions of those bytes. Each may raise only what blames the stranger.
+
+Targets that take a stream take its cut points from the bytes as well, so that a fuzzer finds what only a certain cut
+shows. `seeds` are bytes that mean something to a target: where a fuzzer starts, and what every test run replays.
+"""
+
+from collections.abc import Callable, Iterator
+
+import attrs
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from agentmesh.certificates import make_certificate, peer_of_certificate
+from agentmesh.credentials import ROLE_NODE, SigningKey, TrustedKeys, mint, verify
+from agentmesh.errors import AddressError, CertificateError, CredentialError, RejectedError, RemoteProtocolError
+from agentmesh.identity import Identity, public_key_of
+from agentmesh.protocols.auth.machine import Answerer, Opener
+from agentmesh.protocols.auth.wire import encode_frame_message
+from agentmesh.protocols.http.machine import ServerExchange
+from agentmesh.protocols.identify import PeerInfo
+from agentmesh.protocols.identify.machine import Identification
+from agentmesh.protocols.identify.wire import encode_info
+from agentmesh.protocols.relay import CircuitLimits
+from agentmesh.protocols.relay import Status as RelayStatus
+from agentmesh.protocols.relay.hop import HopDialer, HopListener
+from agentmesh.protocols.relay.stop import StopDialer, StopListener
+from agentmesh.protocols.relay.voucher import open_voucher, seal_voucher
+from agentmesh.protocols.relay.wire import encode_hop_connect, encode_reserve, encode_stop_connect, encode_stop_status
+from agentmesh.runtime.multistream import HEADER, Proposer, Responder, encode_message
+from agentmesh.runtime.yamux import ChannelFinished, ChannelOpened, ChannelReadable, Mux
+from agentmesh.runtime.yamux.frames import FIN, RST, SYN, FrameType, encode_header
+from agentmesh.runtime.yamux.states import SENDABLE
+from agentmesh.types import Address, PeerId, ProtocolId
+from agentmesh.wire.framing import FrameReader, encode_frame
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+IDENTITY = Identity(KEY)
+PEER = IDENTITY.peer
+SIGNER = SigningKey.from_bytes(bytes(range(32)))
+TRUSTED = TrustedKeys(frozenset({SIGNER.public}))
+NOW = 1_900_000_000.0
+
+
+@attrs.frozen
+class Target:
+    """One entrance for strangers' bytes.
+
+    Attributes:
+        run: takes the bytes; raises one of `allowed` or nothing.
+        allowed: the errors that blame whoever sent them.
+        seeds: bytes that mean something to it.
+    """
+
+    run: Callable[[bytes], None]
+    allowed: tuple[type[Exception], ...]
+    seeds: tuple[bytes, ...]
+
+    def __call__(self, data: bytes) -> None:
+        try:
+            self.run(data)
+        except self.allowed:
+            return
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """`data` in pieces, as long as its own first byte says."""
+    size = data[0] + 1 if data else 1
+    for start in range(1, len(data), size):
+        yield data[start : start + size]
+
+
+def cut(*messages: bytes) -> bytes:
+    """A seed for a target of `pieces`: everything in one piece, if it fits."""
+    return b"\xff" + b"".join(messages)
+
+
+def yamux(data: bytes) -> None:
+    mux = Mux(dialer=False)
+    for piece in pieces(data):
+        for event in mux.receive_data(piece):
+            match event:
+                case ChannelOpened(channel) if channel.state in SENDABLE:
+                    mux.send(channel, b"welcome")
+                case ChannelReadable(channel):
+                    mux.read(channel, 100)
+                case ChannelFinished(channel):
+                    mux.close(channel, 0.0)
+                case _:
+                    pass
+        mux.data_to_send(1 << 16)
+
+
+def multistream(data: bytes) -> None:
+    for side in (Responder("/echo/1.0.0".__eq__), Proposer(["/echo/1.0.0", "/echo/2.0.0"])):
+        for piece in pieces(data):
+            side.receive_data(piece)
+            side.data_to_send()
+
+
+def framing(data: bytes) -> None:
+    reader = FrameReader(64)
+    for piece in pieces(data):
+        reader.receive_data(piece)
+        while reader.next_frame() is not None:
+            pass
+
+
+def auth(data: bytes) -> None:
+    opener = Opener()
+    opener.send_credential(b"token", 0.0)
+    for machine in (Answerer(0.0), opener):
+        for piece in pieces(data):
+            machine.receive_data(piece, 0.0)
+            machine.next_event()
+
+
+def relay(data: bytes) -> None:
+    hop, stop = HopDialer(), StopDialer()
+    hop.send_connect(PEER, 0.0)
+    stop.send_offer(PEER, CircuitLimits(), 0.0)
+    for machine in (HopListener(0.0), StopListener(0.0), hop, stop):
+        for piece in pieces(data):
+            machine.receive_data(piece, 0.0)
+            machine.next_event()
+            machine.data_to_send()
+
+
+def identify(data: bytes) -> None:
+    machine = Identification(PEER, 0.0)
+    for piece in pieces(data):
+        machine.receive_data(piece, 0.0)
+        machine.next_event()
+
+
+def http(data: bytes) -> None:
+    exchange = ServerExchange(0.0)
+    for piece in pieces(data):
+        exchange.receive_data(piece, 0.0)
+        while exchange.next_event() is not None:
+            pass
+
+
+def certificate(data: bytes) -> None:
+    peer_of_certificate(data, now=None)
+
+
+def public_key(data: bytes) -> None:
+    public_key_of(data)
+
+
+def credential(data: bytes) -> None:
+    verify(data, peer=PEER, trusted=TRUSTED, now=NOW)
+
+
+def voucher(data: bytes) -> None:
+    open_voucher(data, PEER, PEER)
+
+
+def address(data: bytes) -> None:
+    assert Address.from_bytes(data).to_bytes()
+
+
+def address_text(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    assert Address.parse(text) == Address.parse(str(Address.parse(text)))
+
+
+def peer_text(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    assert PeerId.parse(str(PeerId.parse(text))) == PeerId.parse(text)
+
+
+STREAM_SEED = encode_header(FrameType.DATA, SYN, 1, 5) + b"hello"
+ADDRESSES = ("/ip4/127.0.0.1/tcp/4001", f"/dns4/r1.example/tcp/443/wss/p2p/{PEER}/p2p-circuit/p2p/{PEER}", "/memory/7")
+REMOTE = (RemoteProtocolError,)
+INFO = PeerInfo(
+    PEER,
+    IDENTITY.public_key_bytes,
+    tuple(map(Address.parse, ADDRESSES)),
+    (ProtocolId("/ipfs/ping/1.0.0"),),
+    agent_version="seed",
+)
+
+TARGETS: dict[str, Target] = {
+    "yamux": Target(
+        yamux,
+        REMOTE,
+        (
+            cut(STREAM_SEED, encode_header(FrameType.WINDOW_UPDATE, FIN, 1, 9)),
+            cut(STREAM_SEED, encode_header(FrameType.WINDOW_UPDATE, RST, 1, 0x1008)),
+            cut(encode_header(FrameType.PING, SYN, 0, 7), encode_header(FrameType.GO_AWAY, 0, 0, 0)),
+        ),
+    ),
+    "multistream": Target(
+        multistream,
+        (*REMOTE, RejectedError),
+        (cut(encode_message(HEADER), encode_message("/echo/1.0.0")), cut(encode_message(HEADER), encode_message("na"))),
+    ),
+    "framing": Target(framing, REMOTE, (cut(encode_frame(b"hello"), encode_frame(b"")),)),
+    "auth": Target(auth, REMOTE, (cut(encode_frame(encode_frame_message(b"token"))),)),
+    "relay": Target(
+        relay,
+        REMOTE,
+        (
+            cut(encode_frame(encode_reserve())),
+            cut(encode_frame(encode_hop_connect(PEER))),
+            cut(encode_frame(encode_stop_connect(PEER, CircuitLimits(max_bytes=9)))),
+            cut(encode_frame(encode_stop_status(RelayStatus.OK)), b"bytes behind"),
+        ),
+    ),
+    "identify": Target(identify, REMOTE, (cut(encode_frame(encode_info(INFO))),)),
+    "http": Target(http, REMOTE, (cut(b"POST /http/x/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),)),
+    "certificate": Target(certificate, (CertificateError,), (make_certificate(IDENTITY)[0],)),
+    "public_key": Target(public_key, (*REMOTE, AddressError), (IDENTITY.public_key_bytes,)),
+    "credential": Target(
+        credential,
+        (CredentialError,),
+        (mint(SIGNER, peer=PEER, role=ROLE_NODE, labels={"a": "b"}, expires_at=NOW + 60),),
+    ),
+    "voucher": Target(voucher, (*REMOTE, AddressError), (seal_voucher(IDENTITY, PEER, NOW),)),
+    "address": Target(address, (AddressError,), tuple(Address.parse(text).to_bytes() for text in ADDRESSES)),
+    "address_text": Target(address_text, (AddressError,), tuple(text.encode() for text in ADDRESSES)),
+    "peer_text": Target(peer_text, (AddressError,), (str(PEER).encode(), PEER.dns_label.encode())),
+}
