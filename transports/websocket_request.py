@@ -11,10 +11,11 @@ import trio
 
 MAX_HEAD_BYTES = 16 * 1024
 READ_BYTES = 4096
+ROOT = b"/"  # where every other implementation of libp2p looks for the WebSocket
 
 
 async def read_upgrade(stream: trio.abc.Stream, path: str) -> bytes | None:
-    """Read a request; answer it here unless it asks to upgrade at `path`.
+    """Read a request; answer it here unless it asks to upgrade, at `path` or at the root.
 
     Returns:
         All bytes read, when it is for the WebSocket library to go on; None when the request has been answered, or the
@@ -40,10 +41,12 @@ async def read_upgrade(stream: trio.abc.Stream, path: str) -> bytes | None:
 
 
 def _refusal(request: h11.Request, path: str) -> HTTPStatus | None:
-    if request.target.split(b"?")[0] != path.encode():
+    target = request.target.split(b"?")[0]
+    if target not in (ROOT, path.encode()):
         return HTTPStatus.NOT_FOUND
-    upgrades = [value.lower() for name, value in request.headers if name == b"upgrade"]
-    return None if b"websocket" in upgrades else HTTPStatus.UPGRADE_REQUIRED
+    if b"websocket" in [value.lower() for name, value in request.headers if name == b"upgrade"]:
+        return None
+    return HTTPStatus.NOT_FOUND if target == ROOT else HTTPStatus.UPGRADE_REQUIRED
 
 
 async def _answer(stream: trio.abc.Stream, status: HTTPStatus) -> None:

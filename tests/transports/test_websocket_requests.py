@@ -94,9 +94,10 @@ async def test_headers_that_the_library_chokes_on_end_one_connection(header: byt
         assert (await ask(number, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 404")
 
 
-async def test_a_query_is_no_other_path() -> None:
+@pytest.mark.parametrize("target", [b"/ws?token=1", b"/"])
+async def test_a_query_is_no_other_path_and_the_root_is_where_libp2p_asks(target: bytes) -> None:
     async with port() as number, await trio.open_tcp_stream("127.0.0.1", number) as stream:
-        await stream.send_all(UPGRADE % (b"/ws?token=1", b""))
+        await stream.send_all(UPGRADE % (target, b""))
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 101")
 
 

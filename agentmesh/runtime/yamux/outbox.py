@@ -47,7 +47,7 @@ class Outbox:
     def _take_frame(self, channel: Channel, parts: list[Chunk]) -> int:
         size = min(channel.queued, channel.send_credit, self._max_frame_bytes)
         flags, channel.flags_pending = channel.flags_pending, 0
-        if channel.fin_pending and size == channel.queued:
+        if channel.fin_pending and not channel.queued:  # alone: some peers drop the bytes that come with the end
             flags |= FIN
             channel.fin_pending = False
         frame_type = FrameType.DATA if size else FrameType.WINDOW_UPDATE

@@ -53,12 +53,14 @@ def test_bytes_arrive_and_their_end_behind_them() -> None:
     assert two.sizes == (0,) * 6
 
 
-def test_the_end_rides_on_the_last_frame() -> None:
+def test_the_end_leaves_in_a_frame_of_its_own() -> None:
+    """js-libp2p (yamux 8.0.3) forgets the bytes of a frame that ends its stream."""
     mux = Mux(dialer=True)
     channel = mux.open()
     mux.send(channel, b"all")
     mux.finish(channel)
-    assert mux.data_to_send(BATCH)[0] == encode_header(FrameType.DATA, SYN | FIN, 1, 3) + b"all"
+    data, end = encode_header(FrameType.DATA, SYN, 1, 3) + b"all", encode_header(FrameType.WINDOW_UPDATE, FIN, 1, 0)
+    assert mux.data_to_send(BATCH)[0] == data + end
 
 
 def test_a_reset_carries_its_code() -> None:
