@@ -37,7 +37,7 @@ TOKEN_FILE = "join-token"
     default=tuple(map(str, DEFAULT_LISTEN)),
     show_default=True,
     metavar="MULTIADDR",
-    help="Where the router listens; repeat it for more. /ws behind a TCP port makes it a WebSocket.",
+    help="Where the router listens; repeat it for more. /ws behind a TCP port makes it a WebSocket, /http HTTP/2.",
 )
 @logging_options
 def command(data_dir: Path, bind_address: str, listen: tuple[Address, ...]) -> None:

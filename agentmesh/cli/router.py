@@ -32,7 +32,7 @@ SOURCE_SHARE = 0.25
     default=tuple(map(str, DEFAULT_LISTEN)),
     show_default=True,
     metavar="MULTIADDR",
-    help="Where to listen; repeat it for more. /ws behind a TCP port makes it a WebSocket.",
+    help="Where to listen; repeat it for more. /ws behind a TCP port makes it a WebSocket, /http HTTP/2.",
 )
 @click.option(
     "--external-addr",

@@ -28,6 +28,7 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
 from agentmesh.services import Dispatcher, ServiceTable
 from agentmesh.transports.circuit import CircuitTransport
+from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
 from agentmesh.types import Address
@@ -45,7 +46,7 @@ async def run_node(
 
     Args:
         config: the settings.
-        transports: TCP and WebSocket when it is None. Circuits are always there.
+        transports: TCP, WebSocket and HTTP/2 when it is None. Circuits are always there.
         protocols: the application's own, beside the mesh's.
         wall_clock: seconds since 1970.
     Raises:
@@ -95,10 +96,11 @@ async def run_node_as(
         relay.protocol(circuits.incoming),
         *protocols,
     ]
+    direct = [TcpTransport(), WebSocketTransport(), H2Transport()] if transports is None else transports
     async with (
         open_host(
             identity=membership.identity,
-            transports=[*([TcpTransport(), WebSocketTransport()] if transports is None else transports), circuits],
+            transports=[*direct, circuits],
             protocols=spoken,
             listen=config.listen,
             config=config.host,

@@ -20,6 +20,7 @@ from agentmesh.router.lease import keep_lease
 from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
+from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
 from agentmesh.types import Address, PeerId
@@ -72,7 +73,7 @@ async def open_router(
 
     Args:
         config: the settings.
-        transports: TCP and WebSocket when it is None.
+        transports: TCP, WebSocket and HTTP/2 when it is None.
         wall_clock: seconds since 1970.
     Raises:
         AddressError: the control plane's URL is none, or nothing here listens on one of the addresses.
@@ -110,7 +111,7 @@ async def open_router_as(
     async with (
         open_host(
             identity=membership.identity,
-            transports=[TcpTransport(), WebSocketTransport()] if transports is None else transports,
+            transports=[TcpTransport(), WebSocketTransport(), H2Transport()] if transports is None else transports,
             protocols=protocols,
             listen=config.listen,
             config=config.host,

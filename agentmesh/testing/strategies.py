@@ -51,7 +51,7 @@ def host_parts() -> st.SearchStrategy[str]:
 
 def addresses() -> st.SearchStrategy[Address]:
     """Addresses that some transport here can dial, with and without the peer at their end."""
-    suffixes = st.sampled_from(["", "/ws", "/wss", "/tls/ws"])
+    suffixes = st.sampled_from(["", "/ws", "/wss", "/tls/ws", "/http", "/https", "/tls/http"])
     sockets = st.builds("{}/tcp/{}{}".format, host_parts(), st.integers(1, 65535), suffixes)
     direct = st.one_of(sockets, st.integers(1, 2**32).map("/memory/{}".format))
     whole = st.builds("{}/p2p/{}".format, direct, peer_ids())

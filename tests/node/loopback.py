@@ -22,7 +22,7 @@ from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address
 
-LISTEN = (Address.parse("/ip4/127.0.0.1/tcp/0"), Address.parse("/ip4/127.0.0.1/tcp/0/ws"))
+LISTEN = tuple(Address.parse(f"/ip4/127.0.0.1/tcp/0{over}") for over in ("", "/ws", "/http"))
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
+from agentmesh.abc import Transport
 from agentmesh.control_plane.errors import ControlPlaneUnavailableError, EnrollmentRejectedError
 from agentmesh.credentials import ROLE_NODE
 from agentmesh.errors import AddressError
@@ -19,6 +20,7 @@ from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment
 from agentmesh.node import NodeConfig, open_node, run_node
 from agentmesh.testing import leaves_nothing
+from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
 from tests.node.loopback import LISTEN, app, open_loopback, url_of
@@ -141,24 +143,25 @@ async def test_a_node_without_a_router_answers_that_it_is_not_connected(tmp_path
             await alice.wait_ready()
 
 
-async def test_a_node_of_tcp_and_one_of_websocket_call_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "part"), [(WebSocketTransport(), "ws"), (H2Transport(), "http")])
+async def test_nodes_of_different_transports_call_each_other(tmp_path: Path, transport: Transport, part: str) -> None:
     async with (
         open_loopback(tmp_path, "router") as mesh,
         await mesh.node(transports=[TcpTransport()]) as tcp,
-        await mesh.node(transports=[WebSocketTransport()]) as websocket,
+        await mesh.node(transports=[transport]) as other,
         tcp.serve("http", "app", app()),
-        websocket.serve("http", "app", app()),
+        other.serve("http", "app", app()),
         tcp.http_client() as from_tcp,
-        websocket.http_client() as from_websocket,
+        other.http_client() as from_other,
     ):
-        for client, node in ((from_tcp, websocket), (from_websocket, tcp)):
+        for client, node in ((from_tcp, other), (from_other, tcp)):
             response = await client.post(url_of(node, "echo"), content=b"x" * 1_000_000)
             assert (response.status_code, len(response.content)) == (200, 1_000_000)
         (over_tcp,) = (session.address for session in tcp.host.connections if session.peer == tcp.routers[0])
-        (over_ws,) = (session.address for session in websocket.host.connections if session.peer == tcp.routers[0])
+        (over_http,) = (session.address for session in other.host.connections if session.peer == tcp.routers[0])
         assert over_tcp is not None
-        assert over_ws is not None
-        assert ("ws" in over_tcp.names, "ws" in over_ws.names) == (False, True)
+        assert over_http is not None
+        assert (part in over_tcp.names, part in over_http.names) == (False, True)
 
 
 async def test_two_nodes_that_call_each_other_at_once(tmp_path: Path) -> None:

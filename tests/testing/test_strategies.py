@@ -8,6 +8,7 @@ from agentmesh.errors import RemoteProtocolError
 from agentmesh.protocols.identify.wire import decode_info
 from agentmesh.protocols.relay.wire import decode_hop, decode_stop
 from agentmesh.testing import strategies
+from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.memory import MemoryTransport
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
@@ -17,7 +18,7 @@ from agentmesh.wire.messages.libp2p.identify import Identify
 from agentmesh.wire.messages.libp2p.relay import HopMessage, StopMessage
 from agentmesh.wire.messages.mesh.v1 import AuthFrame, AuthResponse
 
-TRANSPORTS = (MemoryTransport(), TcpTransport(), WebSocketTransport())
+TRANSPORTS = (MemoryTransport(), TcpTransport(), WebSocketTransport(), H2Transport())
 
 
 @given(strategies.peer_ids() | strategies.foreign_peer_ids())
