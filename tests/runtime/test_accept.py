@@ -332,6 +332,19 @@ async def test_an_unknown_protocol_is_refused_by_name() -> None:
         assert outcomes(bob) == {"unknown": 1}
 
 
+async def test_a_peer_may_wait_for_the_answer_before_it_says_anything() -> None:
+    """Most do; and a protocol that listens first must not keep it waiting."""
+    async with open_two() as (alice, bob):
+        stream = await raw(session_of(alice, bob))
+        await stream.send_all(GREETING + encode_message(ECHO))
+        answer = GREETING + encode_message(ECHO)
+        while answer:
+            answer = answer.removeprefix(await stream.receive_some())
+        await stream.send_all(b"hello")
+        assert await stream.receive_some() == b"hello"
+        await stream.aclose()
+
+
 async def test_a_peer_may_propose_again() -> None:
     async with open_two() as (alice, bob):
         stream = await raw(session_of(alice, bob))

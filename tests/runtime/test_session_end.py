@@ -136,12 +136,15 @@ async def test_a_go_away_makes_a_session_drain() -> None:
 
 
 async def test_closing_sends_what_is_queued_and_the_go_away_behind_it() -> None:
-    async with open_against_link() as (alice, bob), trio.open_nursery() as nursery:
-        stream = await alice.open_stream(ANY)
-        await stream.send_all(b"last words")
+    config = SessionConfig(write_bytes=1000)
+    async with open_against_link(config, max_bytes=4096) as (alice, bob), trio.open_nursery() as nursery:
+        for _ in range(20):
+            stream = await alice.open_stream(ANY)
+            await stream.send_all(bytes(1000) + b"last words")
         nursery.start_soon(alice.aclose)
+        await wait_all_tasks_blocked()  # the link takes no more
         wire = await _everything(bob)
-        assert wire.index(b"last words") < wire.index(encode_header(FrameType.GO_AWAY, 0, 0, 0))
+        assert wire.count(b"last words") == 20
         assert wire.endswith(encode_header(FrameType.GO_AWAY, 0, 0, 0))
 
 

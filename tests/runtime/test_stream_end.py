@@ -49,7 +49,7 @@ async def test_a_reset_behind_an_answer_is_no_refusal(together: bool) -> None:
             await theirs.send_all(b"")  # what was agreed, alone
             await wait_all_tasks_blocked()
         await theirs.send_all(b"answer")
-        assert await receive_exactly(ours, 6) == b"answer"
+        assert await ours.receive_some() == b"answer"
         theirs.reset(ErrorCode.RESOURCE_LIMIT_EXCEEDED)
         with pytest.raises(StreamResetError) as caught:
             await ours.receive_some()
