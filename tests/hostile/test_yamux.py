@@ -4,12 +4,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from agentmesh.abc import Stream
 from agentmesh.errors import ErrorCode, LimitExceededError
+from agentmesh.runtime.multistream import GREETING, encode_message
+from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.yamux import Allowance, MuxLimits
 from agentmesh.runtime.yamux.frames import ACK, FIN, RST, SYN, FrameType, encode_header
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+from agentmesh.types import ProtocolId
 from tests.hostile.attackers import NAME_ECHO, open_siege, opening
-from tests.runtime.hosts import ECHO
+from tests.runtime.hosts import ECHO, serve_echo
 
 FEW = Allowance(burst=20, per_second=1)
 
@@ -122,6 +126,34 @@ async def test_a_flood_of_streams_at_the_default_limits_holds_no_more_than_they_
         assert streams <= limits.max_inbound_streams
         assert received <= limits.max_inbound_streams * INITIAL_WINDOW
         assert queued == 0
+
+
+async def hold(stream: Stream) -> None:
+    """Take nothing."""
+    await trio.sleep_forever()
+
+
+async def test_bytes_that_nobody_takes_cost_the_session(autojump_clock: MockClock) -> None:
+    """Each stream keeps to its window, and together they are too much."""
+    limits = MuxLimits(max_buffered_bytes=4 * 1024 * 1024)
+    holding = ProtocolId("/test/hold")
+    name = GREETING + encode_message(holding)
+    body = name + bytes(INITIAL_WINDOW - len(name))
+    protocols = (Protocol(ECHO, serve_echo), Protocol(holding, hold))
+    async with open_siege(limits, protocols=protocols) as siege, siege.intruder() as mallory:
+        most: list[int] = []
+
+        async def attack() -> None:
+            for number in range(1, 201, 2):
+                await mallory.send(opening(number, body))
+                await trio.sleep(0.1)
+                most.append(mallory.held[1])
+            await mallory.over.wait()
+
+        await siege.undisturbed_by(attack)
+        assert siege.abused == {"max_buffered_bytes": 1}
+        assert limits.max_buffered_bytes // 2 < max(most) <= limits.max_buffered_bytes * 9 // 8 + INITIAL_WINDOW
+        assert mallory.session.streams == ()
 
 
 async def test_a_peer_that_gives_no_credit_loses_the_stream(autojump_clock: MockClock) -> None:

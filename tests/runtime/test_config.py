@@ -42,6 +42,7 @@ SHOWN_BY: dict[type, dict[str, str]] = {
         "max_frame_bytes": "yamux/test_machine.py::test_control_goes_first_and_streams_take_turns",
         "max_control_bytes": "yamux/test_machine.py::test_a_peer_that_causes_more_than_it_reads_is_cut_off",
         "linger_timeout": "test_session_end.py::test_a_stream_that_its_peer_never_ends_is_reset_in_time",
+        "max_buffered_bytes": "../hostile/test_yamux.py::test_bytes_that_nobody_takes_cost_the_session",
         "stall_timeout": "../hostile/test_yamux.py::test_a_peer_that_gives_no_credit_loses_the_stream",
         "max_resets": WASTE,
         "max_refusals": WASTE,

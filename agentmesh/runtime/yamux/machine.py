@@ -44,8 +44,9 @@ from agentmesh.runtime.yamux.outbox import Outbox
 from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, Input, State
 
 MAX_SEND_CREDIT = 2**32 - 1
-CONTROL, OVERFLOW, OVERRUN = "max_control_bytes", "window_overflow", "window_overrun"
-BOUNDS = (*(waste.value for waste in Waste), CONTROL, OVERFLOW, OVERRUN)  # what a LimitExceededError may name
+BUFFERED, CONTROL = "max_buffered_bytes", "max_control_bytes"
+OVERFLOW, OVERRUN = "window_overflow", "window_overrun"
+BOUNDS = (*(waste.value for waste in Waste), BUFFERED, CONTROL, OVERFLOW, OVERRUN)  # what a LimitExceededError may name
 
 
 @attrs.frozen
@@ -84,6 +85,7 @@ class Mux:
         self._events: list[Event] = []
         self._body: Channel | None = None  # whose bytes come next; None for those that nobody wants
         self._body_flags = 0
+        self._unjudged_bytes = 0  # received since it was last asked how much waits for applications
         self._late_frames = 0
         self._stalled_streams = 0
         self._refused = 0
@@ -339,6 +341,14 @@ class Mux:
         if not channel.window.received(header.length):
             raise LimitExceededError(f"stream {channel.id}: {header.length} bytes beyond its window", limit=OVERRUN)
         self._body = channel
+        self._unjudged_bytes += header.length
+        if self._unjudged_bytes > self._limits.max_buffered_bytes // 8:
+            self._judge_buffered()
+
+    def _judge_buffered(self) -> None:
+        self._unjudged_bytes = 0
+        if sum(channel.readable for channel in self._channels if channel.inbox) > self._limits.max_buffered_bytes:
+            raise LimitExceededError(f"{BUFFERED}: nobody takes what the peer sends", limit=BUFFERED)
 
     def _take_body(self, piece: bytes | memoryview) -> None:
         channel = self._body
