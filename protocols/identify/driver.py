@@ -4,10 +4,10 @@ from importlib.metadata import version
 
 import trio
 
-from agentmesh.abc import Stream
+from agentmesh.abc import Stream, StreamLimits
 from agentmesh.protocols.identify.events import PeerIdentified, PeerInfo
 from agentmesh.protocols.identify.machine import IDENTIFY_TIMEOUT, Identification
-from agentmesh.protocols.identify.wire import IDENTIFY_ID, encode_info
+from agentmesh.protocols.identify.wire import IDENTIFY_ID, MAX_STREAMS_PER_PEER, encode_info
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.messages import WRITE_TIMEOUT, wait_event, write_message
 from agentmesh.runtime.registry import Protocol
@@ -23,7 +23,7 @@ def protocol(agent_version: str = AGENT_VERSION) -> Protocol:
         agent_version: the program that the peer is told it talks to.
     """
     server = _Server(agent_version)
-    return Protocol(IDENTIFY_ID, server.serve, run=server.run)
+    return Protocol(IDENTIFY_ID, server.serve, limits=StreamLimits(MAX_STREAMS_PER_PEER), run=server.run)
 
 
 async def identify(stream: Stream) -> PeerInfo:

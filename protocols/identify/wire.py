@@ -11,6 +11,7 @@ from agentmesh.wire.messages.libp2p.identify import Identify
 
 IDENTIFY_ID = ProtocolId("/ipfs/id/1.0.0")
 
+MAX_STREAMS_PER_PEER = 8  # that may ask us at once; one would do
 MAX_MESSAGE_BYTES = 64 * 1024
 MAX_ADDRESSES = 64  # of a peer that are taken, or sent
 MAX_PROTOCOLS = 256  # of a peer that are taken

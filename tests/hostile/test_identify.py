@@ -8,14 +8,22 @@ from agentmesh.abc import Stream
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.identity import Identity
 from agentmesh.protocols.identify import IDENTIFY_ID, identify
-from agentmesh.protocols.identify.wire import MAX_ADDRESSES, MAX_MESSAGE_BYTES, MAX_PROTOCOLS, MAX_VERSION_CHARS
+from agentmesh.protocols.identify import protocol as identify_protocol
+from agentmesh.protocols.identify.wire import (
+    MAX_ADDRESSES,
+    MAX_MESSAGE_BYTES,
+    MAX_PROTOCOLS,
+    MAX_STREAMS_PER_PEER,
+    MAX_VERSION_CHARS,
+)
 from agentmesh.runtime.messages import write_message
+from agentmesh.runtime.multistream import GREETING, encode_message
 from agentmesh.runtime.registry import Protocol, Serve
 from agentmesh.types import Address
 from agentmesh.wire.framing import encode_varint
 from agentmesh.wire.messages.libp2p.identify import Identify
-from tests.hostile.attackers import open_siege
-from tests.runtime.hosts import open_named
+from tests.hostile.attackers import open_siege, opening
+from tests.runtime.hosts import ECHO, open_named, serve_echo
 
 ADDRESSES = [Address.parse(f"/ip4/192.0.2.{n % 256}/tcp/{n + 1}").to_bytes() for n in range(1000)]
 
@@ -47,6 +55,20 @@ async def test_of_a_thousand_addresses_some_are_kept(autojump_clock: MockClock) 
             assert len(info.agent_version) == MAX_VERSION_CHARS
 
         await siege.undisturbed_by(ask)
+
+
+async def test_who_asks_and_asks_is_served_a_few_times_at_once(autojump_clock: MockClock) -> None:
+    protocols = (Protocol(ECHO, serve_echo), identify_protocol())
+    question = GREETING + encode_message(IDENTIFY_ID)
+    async with open_siege(protocols=protocols) as siege, siege.intruder() as mallory:
+
+        async def ask() -> None:
+            await mallory.send(b"".join(opening(number, question + bytes(1000)) for number in range(1, 401, 2)))
+
+        await siege.undisturbed_by(ask)
+        assert siege.bob.statistics().streams.outcomes["limited"] == 200 - MAX_STREAMS_PER_PEER
+        assert mallory.held[0] <= MAX_STREAMS_PER_PEER
+        assert mallory.session.is_open
 
 
 async def brag_for_ever(stream: Stream) -> None:
