@@ -1,7 +1,8 @@
 """HTTP/2 as a carrier of byte streams: bytes in, streams and bytes out. No I/O, no clock.
 
-Around the machine of the `h2` package. A client asks `POST /h2`, a server answers 200 at once; from then on the DATA
-frames of either side are its bytes. An HTTP exchange is over for every proxy when its response is, so a stream cannot
+Around the machine of the `h2` package. A client asks `POST /h2`, a server answers 200 and one byte at once (a
+proxy may keep the head of a response until its body begins: nginx does over TLS); from then on the DATA frames of
+either side are its bytes. An HTTP exchange is over for every proxy when its response is, so a stream cannot
 be closed by halves: whoever sees END_STREAM answers with its own, and so the other knows that all has arrived.
 
 Credit goes back to the peer when a byte is taken, not when it comes; bytes of a stream that nobody reads any more are
@@ -27,6 +28,7 @@ from agentmesh.transports.h2_limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES, Fr
 
 PATH = b"/h2"
 METHOD = b"POST"
+GREETING = b"\0"  # how the body of a response begins; not part of the stream
 CONTENT_TYPE = (b"content-type", b"application/octet-stream")
 ENOUGH_STREAMS = 100  # that the h2 package lets a peer open before it ends the connection; ours are refused one by one
 
@@ -55,11 +57,22 @@ class Flow:
     receiving: Way = Way.OPEN
     read: bool = True  # False when our side has closed it, and drops what still comes
     status: int | None = None  # of the response, at the client
+    greeting: int = 0  # bytes of it that have not come, at the client
     unread: bytearray = attrs.field(factory=bytearray)  # one buffer: a byte a frame must not cost an object a byte
 
     @property
     def over(self) -> bool:
         return self.sending is not Way.OPEN and self.receiving is not Way.OPEN
+
+    @property
+    def opened(self) -> bool:
+        """Whether the server has taken the client's request."""
+        return self.status == OK and not self.greeting
+
+    @property
+    def refused(self) -> bool:
+        """Whether it never will."""
+        return not self.opened and (self.status not in (None, OK) or self.receiving is not Way.OPEN)
 
 
 class Carrier:
@@ -140,6 +153,7 @@ class Carrier:
     def request(self, authority: str, scheme: str) -> Flow:
         """Open a stream, as the client."""
         flow = self._add(self._h2.get_next_available_stream_id())
+        flow.greeting = len(GREETING)
         head = [(b":method", METHOD), (b":scheme", scheme.encode()), (b":authority", authority.encode())]
         self._h2.send_headers(flow.id, [*head, (b":path", PATH), CONTENT_TYPE])
         self._collect()
@@ -194,6 +208,7 @@ class Carrier:
         status = _status_for(dict(event.headers))
         if status == OK:
             self._respond(event.stream_id, status, end_stream=False)
+            self._greet(event.stream_id)
             self.accepted.append(self._add(event.stream_id))
             return
         self._gate.spend(now)
@@ -208,10 +223,12 @@ class Carrier:
 
     def _on_data(self, event: h2.events.DataReceived, now: float) -> None:
         flow = self.flows.get(event.stream_id)
-        kept = flow is not None and flow.read
-        if flow is not None and kept and event.data:
-            flow.unread += event.data
-        self._credit(event.stream_id, event.flow_controlled_length - (len(event.data) if kept else 0))
+        kept = b""
+        if flow is not None and flow.read:
+            kept = event.data[flow.greeting :]
+            flow.greeting = max(0, flow.greeting - len(event.data))
+            flow.unread += kept
+        self._credit(event.stream_id, event.flow_controlled_length - len(kept))
 
     def _on_end(self, event: h2.events.StreamEnded, now: float) -> None:
         if flow := self.flows.get(event.stream_id):
@@ -240,6 +257,12 @@ class Carrier:
             headers.append((b"allow", METHOD))
         with suppress(h2.exceptions.ProtocolError):
             self._h2.send_headers(stream_id, headers, end_stream=end_stream)
+
+    def _greet(self, stream_id: int) -> None:
+        try:
+            self._h2.send_data(stream_id, GREETING)
+        except h2.exceptions.ProtocolError:  # also when the peer's window has no room for even that
+            self._reset(stream_id, ErrorCodes.REFUSED_STREAM)
 
     def _end_sending(self, flow: Flow, way: Way) -> None:
         if flow.sending is Way.OPEN:

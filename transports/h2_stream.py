@@ -17,6 +17,12 @@ RECEIVE_BYTES = 256 * 1024  # read from the socket at once
 CLOSE_TIMEOUT = 3.0  # seconds the peer has to answer our closing
 IDLE_TIMEOUT = 60.0  # seconds that a server keeps a connection without a stream
 
+UNANSWERED = {
+    Way.OPEN: "no answer in time",
+    Way.ENDED: "the server speaks another protocol",
+    Way.BROKEN: "the peer reset it",
+}
+
 Data = bytes | bytearray | memoryview
 
 
@@ -82,18 +88,18 @@ class Connection:
         flow = self.carrier.request(authority, scheme)
         self.touch()
         with trio.move_on_at(deadline):
-            while flow.status is None and flow.receiving is not Way.BROKEN:
+            while not flow.opened and not flow.refused:
                 await self.wait_change()
-        if flow.status != OK:
+        if not flow.opened:
             raise DialError(f"no HTTP/2 stream {name}: {self._reason(flow)}")
         return H2Stream(self, flow)
 
     def _reason(self, flow: Flow) -> str:
-        if flow.status is not None:
+        if flow.status not in (None, OK):
             return f"refused with HTTP status {flow.status}"
         if self.carrier.failure is not None:
             return self.carrier.failure
-        return "no answer in time" if flow.receiving is Way.OPEN else "the peer reset it"
+        return UNANSWERED[flow.receiving]
 
     async def accept(self) -> "H2Stream | None":
         """The next stream that the peer opens; None when there will be none, or has been none for too long."""

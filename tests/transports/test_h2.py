@@ -16,6 +16,7 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.testing import check_transport, leaves_nothing
 from agentmesh.testing.transport_setup import echo
 from agentmesh.transports.h2 import H2Config, H2Transport
+from agentmesh.transports.h2_machine import GREETING
 from agentmesh.transports.h2_stream import CLOSE_TIMEOUT
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
@@ -188,14 +189,24 @@ def answer(status: int, connection: h2.connection.H2Connection, stream_id: int) 
     connection.send_headers(stream_id, [(":status", str(status))])
 
 
-def answer_and_reset(connection: h2.connection.H2Connection, stream_id: int) -> None:
+def accept(connection: h2.connection.H2Connection, stream_id: int) -> None:
     answer(200, connection, stream_id)
+    connection.send_data(stream_id, GREETING)
+
+
+def answer_and_end(connection: h2.connection.H2Connection, stream_id: int) -> None:
+    answer(200, connection, stream_id)
+    connection.end_stream(stream_id)
+
+
+def answer_and_reset(connection: h2.connection.H2Connection, stream_id: int) -> None:
+    accept(connection, stream_id)
     connection.send_data(stream_id, b"before")
     connection.reset_stream(stream_id)
 
 
 def answer_and_go_away(connection: h2.connection.H2Connection, stream_id: int) -> None:
-    answer(200, connection, stream_id)
+    accept(connection, stream_id)
     connection.send_data(stream_id, b"before")
     connection.close_connection()
 
@@ -215,6 +226,7 @@ def reset(connection: h2.connection.H2Connection, stream_id: int) -> None:
         (_speak_http1, "does not speak HTTP/2"),
         (partial(_serve_h2, partial(answer, 403)), "HTTP status 403"),
         (partial(_serve_h2, partial(answer, 204)), "HTTP status 204"),
+        (partial(_serve_h2, answer_and_end), "another protocol"),
         (partial(_serve_h2, reset), "reset"),
         (partial(_serve_h2, go_away), "GOAWAY"),
     ],
@@ -248,7 +260,7 @@ async def test_a_stream_that_is_cut_breaks_behind_what_came_before(deed: Deed) -
 
 
 async def test_closing_waits_for_the_peer_no_longer_than_that(patient_clock: trio.testing.MockClock) -> None:
-    async with raw_server(partial(_serve_h2, partial(answer, 200))) as address:
+    async with raw_server(partial(_serve_h2, accept)) as address:
         async with H2Transport().dial(address):
             began = trio.current_time()
         assert trio.current_time() - began == pytest.approx(CLOSE_TIMEOUT)
