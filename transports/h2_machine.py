@@ -9,12 +9,10 @@ Credit goes back to the peer when a byte is taken, not when it comes; bytes of a
 taken at once, or its rest would starve the connection's other streams.
 """
 
-import enum
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-import attrs
 import h2.config
 import h2.connection
 import h2.events
@@ -24,6 +22,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
+from agentmesh.transports.h2_flow import OK, Flow, Way
 from agentmesh.transports.h2_limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameGate
 
 PATH = b"/h2"
@@ -37,42 +36,7 @@ MAX_UNSENT_BYTES = 256 * 1024  # that may wait for the socket before a sender do
 MAX_CONTROL_BYTES = 64 * 1024  # answers to a peer that does not read them
 DEFAULT_WINDOW = 65535  # RFC 9113, 6.9.2
 
-OK, NOT_FOUND, METHOD_NOT_ALLOWED = 200, 404, 405
-
-
-class Way(enum.Enum):
-    """How one direction of a stream is."""
-
-    OPEN = enum.auto()
-    ENDED = enum.auto()  # with END_STREAM
-    BROKEN = enum.auto()  # by a reset, or with the connection
-
-
-@attrs.define(eq=False)
-class Flow:
-    """One stream of the connection."""
-
-    id: int
-    sending: Way = Way.OPEN
-    receiving: Way = Way.OPEN
-    read: bool = True  # False when our side has closed it, and drops what still comes
-    status: int | None = None  # of the response, at the client
-    greeting: int = 0  # bytes of it that have not come, at the client
-    unread: bytearray = attrs.field(factory=bytearray)  # one buffer: a byte a frame must not cost an object a byte
-
-    @property
-    def over(self) -> bool:
-        return self.sending is not Way.OPEN and self.receiving is not Way.OPEN
-
-    @property
-    def opened(self) -> bool:
-        """Whether the server has taken the client's request."""
-        return self.status == OK and not self.greeting
-
-    @property
-    def refused(self) -> bool:
-        """Whether it never will."""
-        return not self.opened and (self.status not in (None, OK) or self.receiving is not Way.OPEN)
+NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
 
 
 class Carrier:
@@ -146,7 +110,7 @@ class Carrier:
         self._collect()
         self.failure = self.failure or reason
         for flow in self.flows.values():
-            _break(flow)
+            flow.cut()
 
     # ── its streams ──
 
@@ -196,7 +160,7 @@ class Carrier:
         self.flows.pop(flow.id, None)
         if not flow.over:
             self._reset(flow.id, ErrorCodes.CANCEL)
-            _break(flow)
+            flow.cut()
         self._collect()
 
     # ── what comes ──
@@ -237,7 +201,7 @@ class Carrier:
 
     def _on_reset(self, event: h2.events.StreamReset, now: float) -> None:
         if flow := self.flows.get(event.stream_id):
-            _break(flow)
+            flow.cut()
 
     def _on_goaway(self, event: h2.events.ConnectionTerminated, now: float) -> None:
         self.fail(f"the peer said GOAWAY, error code {event.error_code}")
@@ -309,12 +273,6 @@ def _status_for(headers: dict[bytes, bytes]) -> int:
     if path != PATH:
         return NOT_FOUND
     return OK if headers.get(b":method") == METHOD else METHOD_NOT_ALLOWED
-
-
-def _break(flow: Flow) -> None:
-    """What has ended stays so."""
-    flow.sending = Way.BROKEN if flow.sending is Way.OPEN else flow.sending
-    flow.receiving = Way.BROKEN if flow.receiving is Way.OPEN else flow.receiving
 
 
 def _ignore(event: h2.events.Event, now: float) -> None:

@@ -10,7 +10,8 @@ import trio
 from agentmesh.errors import DialError, RemoteProtocolError
 from agentmesh.runtime.guard import Guard, Signal
 from agentmesh.runtime.nursery import open_background
-from agentmesh.transports.h2_machine import OK, Carrier, Flow, Way
+from agentmesh.transports.h2_flow import OK, Flow, Way
+from agentmesh.transports.h2_machine import Carrier
 
 READ_BYTES = 64 * 1024  # given to a reader that names no number
 RECEIVE_BYTES = 256 * 1024  # read from the socket at once

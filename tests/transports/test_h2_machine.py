@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.testing.transport_setup import pattern
+from agentmesh.transports.h2_flow import Flow, Way
 from agentmesh.transports.h2_limits import (
     FLOOD_BURST,
     FLOOD_PER_SECOND,
@@ -25,8 +26,6 @@ from agentmesh.transports.h2_machine import (
     PATH,
     STREAM_WINDOW,
     Carrier,
-    Flow,
-    Way,
 )
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -147,12 +146,13 @@ def test_padding_and_what_a_closed_stream_still_gets_are_given_back_at_once() ->
     stranger = Stranger(max_streams=1)
     stream_id = stranger.ask()
     (flow,) = stranger.server.flows.values()
-    for _ in range(STREAM_WINDOW // 200):  # several windows of padding and dropped bytes
-        stranger.h2.send_data(stream_id, b"x", pad_length=255)
+    for _ in range(200):  # more padding, and more dropped bytes, than the window has room for
+        for _ in range(100):
+            stranger.h2.send_data(stream_id, b"x", pad_length=255)
         stranger.exchange()
-    assert stranger.server.take(flow, STREAM_WINDOW) == b"x" * (STREAM_WINDOW // 200)
+    assert stranger.server.take(flow, STREAM_WINDOW) == b"x" * 20_000
     stranger.server.end(flow)
-    for _ in range(3 * STREAM_WINDOW // 16_000):
+    for _ in range(2 * STREAM_WINDOW // 16_000):
         stranger.h2.send_data(stream_id, bytes(16_000))
         stranger.exchange()
     assert not flow.unread
