@@ -17,7 +17,7 @@ RUN := .venv/.ready-run$(AS)
 CHECK := .venv/.ready-check$(AS)
 PEERS := .venv-peers/.ready$(AS)
 
-.PHONY: help demo test lint format clean setup
+.PHONY: help demo test lint format interop clean setup
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -35,6 +35,11 @@ lint: $(CHECK) ## the checks that run no test
 format: $(CHECK) ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format
+
+interop: $(CHECK) ## the tests against go-libp2p, which `make test` leaves out: they need go
+	@command -v go >/dev/null || { echo "agentmesh: make interop needs go on PATH" >&2; exit 1; }
+	@cd tests/interop/peers/go && go build -buildvcs=false -o "$(CURDIR)/.venv-peers/go/go_libp2p_peer" .
+	@INTEROP=go $(BIN)/python .ci/check.py tests/interop --ignore=tests/interop/test_py_libp2p.py
 
 setup: $(CHECK) $(PEERS) ## the set-up alone
 

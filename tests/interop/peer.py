@@ -56,9 +56,9 @@ class Kind:
 PY = Kind("py-libp2p", (str(MADE / "bin/python"), str(ROOT / "tests/interop/peers/py_libp2p_peer.py")))
 # A link beside node_modules, where node is to look for them.
 JS = Kind("js-libp2p", (str(MADE / "node/bin/node"), "--preserve-symlinks-main", str(MADE / "js/js_libp2p_peer.mjs")))
-GO = Kind("go-libp2p", (str(MADE / "go/go_libp2p_peer"),), made_by="interop-go")
+GO = Kind("go-libp2p", (str(MADE / "go/go_libp2p_peer"),), made_by="interop")
 
-# `make interop-go` asks for the one that not every machine can build.
+# `make interop` asks for the one that not every machine can build.
 KINDS = (GO, GO.over_websocket()) if os.environ.get("INTEROP") == "go" else (PY, JS, JS.over_websocket())
 
 
