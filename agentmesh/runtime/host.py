@@ -256,5 +256,3 @@ class Host:
             async with trio.open_nursery() as nursery:
                 for session in list(self.connections):
                     nursery.start_soon(session.aclose)
-        for session in self.connections:
-            session.abort("closed by us")
