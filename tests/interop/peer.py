@@ -59,7 +59,8 @@ JS = Kind("js-libp2p", (str(MADE / "node/bin/node"), "--preserve-symlinks-main",
 GO = Kind("go-libp2p", (str(MADE / "go/go_libp2p_peer"),), made_by="interop")
 
 # `make interop` asks for the one that not every machine can build.
-KINDS = (GO, GO.over_websocket()) if os.environ.get("INTEROP") == "go" else (PY, JS, JS.over_websocket())
+ASKED_FOR = [GO] if os.environ.get("INTEROP") == "go" else [PY, JS]
+KINDS = [kind for each in ASKED_FOR for kind in (each, each.over_websocket())]
 
 
 class Peer:
