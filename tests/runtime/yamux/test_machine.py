@@ -220,6 +220,19 @@ def test_bytes_behind_the_end_of_a_stream_are_thrown_away() -> None:
     assert two.sizes == (0,) * 6
 
 
+@pytest.mark.parametrize("cut", [1, 13, 100])
+def test_the_end_may_come_on_the_last_bytes(cut: int) -> None:
+    """Ours does not, but others' does."""
+    mux = Mux(dialer=False)
+    wire = encode_header(FrameType.DATA, SYN | FIN, 1, 5) + b"hello"
+    events = [event for start in range(0, len(wire), cut) for event in mux.receive_data(wire[start : start + cut])]
+    assert isinstance(events[0], ChannelOpened)
+    channel = events[0].channel
+    assert events[-1] == ChannelFinished(channel)
+    assert channel.state is State.REMOTE_DONE
+    assert mux.read(channel) == b"hello"
+
+
 def test_a_number_used_again_is_another_stream() -> None:
     mux = Mux(dialer=False)
     syn, rst = (encode_header(FrameType.WINDOW_UPDATE, flag, 1, 0) for flag in (SYN, RST))
