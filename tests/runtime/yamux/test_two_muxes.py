@@ -8,7 +8,7 @@ from agentmesh.runtime.yamux import Channel, ChannelOpened, Mux, MuxLimits
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.runtime.yamux.states import OVER, SENDABLE, State
 
-LIMITS = MuxLimits(max_frame_bytes=1000, max_window_bytes=4 * INITIAL_WINDOW)
+LIMITS = MuxLimits(max_frame_bytes=1000, max_window_bytes=4 * INITIAL_WINDOW, stall_timeout=1e9)
 
 
 class Flow:
@@ -30,6 +30,7 @@ class TwoMuxes(RuleBasedStateMachine):
         self.ends: dict[tuple[int, int], Channel] = {}  # (side, stream number)
         self.flows: dict[tuple[int, int], Flow] = {}  # (sending side, stream number)
         self.reset: set[int] = set()
+        self.closed: dict[int, tuple[int, float]] = {}  # by whom, and until when the other side may take the rest
         self.counter = 0
 
     @rule(target=channels, side=st.integers(0, 1))
@@ -77,10 +78,11 @@ class TwoMuxes(RuleBasedStateMachine):
         channel = self.ends.get((side, stream))
         if channel is None:
             return multiple(stream)
-        self.reset.add(stream)
         if hard:
+            self.reset.add(stream)
             self.muxes[side].reset(channel)
         else:
+            self.closed[stream] = side, self.now + LIMITS.linger_timeout
             self.muxes[side].close(channel, self.now)
         return multiple()
 
@@ -89,6 +91,7 @@ class TwoMuxes(RuleBasedStateMachine):
         self.now += dt
         for mux in self.muxes:
             mux.handle_timeout(self.now)
+        self.reset |= {stream for stream, (_, until) in self.closed.items() if until <= self.now}
 
     @rule()
     def settle(self) -> None:
@@ -101,14 +104,19 @@ class TwoMuxes(RuleBasedStateMachine):
                 moved = moved or bool(self.wires[1 - side])
                 self.deliver(1 - side, 1 << 30)
                 for other, stream in list(self.ends):
-                    if other == side and stream not in self.reset:
+                    if other == side and self.takes(side, stream):
                         self.read(stream, side, None)
             after = sum(len(flow.received) for flow in self.flows.values())
             if not moved and before == after:
                 break
         for (side, stream), flow in self.flows.items():
-            if stream not in self.reset and (1 - side, stream) in self.ends:
+            if (1 - side, stream) in self.ends and self.takes(1 - side, stream):
                 assert flow.received == flow.sent
+
+    def takes(self, side: int, stream: int) -> bool:
+        """Whether this side still reads the stream: neither reset it, nor was it reset, nor closed it."""
+        closed_by, _ = self.closed.get(stream, (None, 0.0))
+        return stream not in self.reset and closed_by != side
 
     @invariant()
     def bytes_arrive_in_order(self) -> None:
@@ -127,7 +135,11 @@ class TwoMuxes(RuleBasedStateMachine):
         """What a sender may send, plus what is on the way or unread, never exceeds the receiver's window."""
         for (side, stream), channel in self.ends.items():
             peer = self.ends.get((1 - side, stream))
-            if peer is not None and stream not in self.reset and channel.state is peer.state is State.OPEN:
+            if (
+                peer is not None
+                and stream not in self.reset | self.closed.keys()
+                and channel.state is peer.state is State.OPEN
+            ):
                 assert channel.send_credit <= max(peer.window.size, INITIAL_WINDOW)
 
     def teardown(self) -> None:
