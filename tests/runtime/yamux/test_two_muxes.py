@@ -155,4 +155,4 @@ class TwoMuxes(RuleBasedStateMachine):
 
 
 TestTwoMuxes = TwoMuxes.TestCase
-TestTwoMuxes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTwoMuxes.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
