@@ -159,7 +159,6 @@ class StreamLimits:
     """What one peer may use of one protocol."""
 
     max_streams_per_peer: int = 1024  # open at once, inbound
-    first_message_timeout: float = 10.0  # seconds until the protocol's name and first message must be there
 
 
 class OpenStream(Interface):

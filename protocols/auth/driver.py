@@ -72,7 +72,7 @@ def protocol(
         statistics: where to count.
     """
     server = _Server(policy, limiter or PeerLimiter(), statistics or AuthStatistics())
-    return Protocol(AUTH_ID, server.serve, limits=StreamLimits(MAX_STREAMS_PER_PEER, AUTH_TIMEOUT))
+    return Protocol(AUTH_ID, server.serve, limits=StreamLimits(MAX_STREAMS_PER_PEER))
 
 
 async def authenticate(stream: Stream, *, token: bytes, verify: Verify, required_role: str | None = None) -> Credential:

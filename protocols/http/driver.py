@@ -38,7 +38,7 @@ def protocol(
         app: an ASGI 3 application; called for "http" only. Its lifespan is the caller's business
             (`agentmesh.services.running`).
         admission: whose streams are taken. Anyone's by default, because each request brings its own credential.
-        limits: streams per peer; `first_message_timeout` is not used, `http_limits.head_timeout` is.
+        limits: streams per peer.
         http_limits: bounds of each exchange.
     """
 

@@ -63,18 +63,6 @@ def test_the_end_leaves_in_a_frame_of_its_own() -> None:
     assert mux.data_to_send(BATCH)[0] == data + end
 
 
-def test_an_end_that_a_peer_sends_with_its_last_bytes_comes_behind_them() -> None:
-    mux = Mux(dialer=False)
-    frame = encode_header(FrameType.DATA, SYN | FIN, 1, 3) + b"all"
-    events = [event for cut in (frame[:13], frame[13:]) for event in mux.receive_data(cut)]
-    (opened, *rest) = events
-    assert isinstance(opened, ChannelOpened)
-    channel = opened.channel
-    assert rest == [ChannelReadable(channel), ChannelReadable(channel), ChannelFinished(channel)]
-    assert mux.read(channel) == b"all"
-    assert channel.state is State.REMOTE_DONE
-
-
 def test_a_reset_carries_its_code() -> None:
     two = Two()
     ours, theirs = two.opened()
