@@ -215,6 +215,8 @@ class ServerExchange:
 
     def _take_head(self, request: h11.Request) -> None:
         self.deadline = math.inf
+        method = request.method.decode("ascii")
+        self._has_body = method != "HEAD"  # of a refusal too
         headers = tuple(request.headers)
         size = head_size(request.target, headers)
         if size > self._limits.max_head_bytes or len(headers) > self._limits.max_headers:
@@ -222,9 +224,7 @@ class ServerExchange:
         names = {name for name, _ in headers}
         if {b"content-length", b"transfer-encoding"} <= names:  # read differently by different servers: smuggling
             raise RemoteProtocolError("both Content-Length and Transfer-Encoding")
-        method = request.method.decode("ascii")
         path, query = split_target(method, request.target)
-        self._has_body = method != "HEAD"
         self._step(Input.HEAD)
         self._events.append(RequestReceived(method, path, query, headers, request.http_version.decode("ascii")))
 

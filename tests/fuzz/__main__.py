@@ -23,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=sorted(TARGETS))
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="of the fuzzer's choices; 0 for another one each time")
     parser.add_argument("--corpus", type=Path, help="where inputs that reach new code are kept")
     arguments = parser.parse_args()
     target = TARGETS[arguments.target]
@@ -32,6 +33,7 @@ def main() -> None:
         (corpus / f"seed-{number}").write_bytes(seed)
     options = [
         f"-max_total_time={arguments.seconds}",
+        f"-seed={arguments.seed}",
         f"-max_len={MAX_BYTES}",
         f"-artifact_prefix={corpus}/",
         "-print_final_stats=1",

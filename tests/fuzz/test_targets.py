@@ -8,6 +8,7 @@ from agentmesh.testing.strategies import damaged
 from tests.fuzz.targets import TARGETS
 
 EXAMPLES: dict[str, tuple[bytes, ...]] = {  # what `python -m tests.fuzz` found, by target
+    "http": (b"\xffHEAD +http/x/ HTTP/1.1\r\nHost: h\r\n\r\n",),  # a refusal with a body, where HEAD has none
     "address": (bytes.fromhex("2a3a50000001"),),  # a zone without a name: text that did not read back
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import trio
@@ -94,13 +94,19 @@ async def _echo(request: Request) -> Response:
     return Response(await request.body())  # whole: a client of HTTP/1.1 reads no answer while it sends
 
 
-async def _endless(_: Request) -> StreamingResponse:
-    async def pieces() -> AsyncGenerator[bytes]:
-        while True:
-            yield bytes(64 * 1024)
-            await trio.lowlevel.checkpoint()
+class _Endless:
+    """No generator: Starlette just drops it when its reader goes, and Trio warns of a generator dropped like that."""
 
-    return StreamingResponse(pieces())
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return bytes(64 * 1024)
+
+
+async def _endless(_: Request) -> StreamingResponse:
+    return StreamingResponse(_Endless())
 
 
 def app() -> Starlette:

@@ -133,6 +133,19 @@ def test_a_refusal_of_head_has_no_body() -> None:
     assert answer(machine.data_to_send(), "HEAD")[::2] == (400, b"")
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"HEAD +nowhere HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"HEAD / HTTP/1.1\r\nHost: h\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+    ],
+)
+def test_a_refusal_of_the_head_of_head_has_no_body(sent: bytes, status: int) -> None:
+    machine = exchange(sent, limits=HttpLimits(max_headers=20))
+    assert answer(machine.data_to_send(), "HEAD")[::2] == (status, b"")
+
+
 def test_the_head_must_come_in_time() -> None:
     machine = exchange(GET[:-2])
     assert machine.deadline == HttpLimits().head_timeout
