@@ -7,14 +7,15 @@ boxes, who is at the other end is proved inside, as over any transport.
 import functools
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import attrs
 import trio
 
 from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError, DialError
+from agentmesh.transports.handshakes import Handshakes
 from agentmesh.transports.sockets import (
     Endpoint,
     Parts,
@@ -151,7 +152,7 @@ class WebSocketListener(Listener):
         self._suffix = suffix
         self._context = context
         self._config = config
-        self._handshakes: dict[trio.CancelScope, None] = {}  # in the order in which they began
+        self._handshakes = Handshakes(config.max_handshakes)
 
     @property
     def addresses(self) -> Sequence[Address]:
@@ -185,7 +186,7 @@ class WebSocketListener(Listener):
         deadline = trio.current_time() + self._config.handshake_timeout
         carrier: trio.abc.Stream = tcp
         request = None
-        with self._handshake(deadline):
+        with self._handshakes.place(deadline):
             try:
                 if self._context is not None:
                     carrier = trio.SSLStream(tcp, self._context, server_side=True, https_compatible=True)
@@ -193,17 +194,3 @@ class WebSocketListener(Listener):
             except trio.BrokenResourceError:
                 return None
         return None if request is None else Wire(carrier, deadline, request)
-
-    @contextmanager
-    def _handshake(self, deadline: float) -> Generator[None]:
-        """A place among those that have not sent their request; when all are taken, the one who took longest goes."""
-        if len(self._handshakes) >= self._config.max_handshakes:
-            oldest = next(iter(self._handshakes))
-            del self._handshakes[oldest]
-            oldest.cancel()
-        with trio.CancelScope(deadline=deadline) as scope:
-            self._handshakes[scope] = None
-            try:
-                yield
-            finally:
-                self._handshakes.pop(scope, None)
