@@ -11,11 +11,13 @@ export PYTHON
 BIN := .venv/bin
 # Without the warnings of the build, which are about every project with a flat layout.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
-# One stamp for what it takes to run, one for what it takes to check, one for the peers that nobody here wrote.
+# One stamp for what it takes to run, one for what it takes to check, one for the peers that nobody here wrote, one for the
+# servers that others run in front of us.
 AS := $(if $(PYTHON),-$(notdir $(PYTHON)))
 RUN := .venv/.ready-run$(AS)
 CHECK := .venv/.ready-check$(AS)
 PEERS := .venv-peers/.ready$(AS)
+SERVERS := .venv-servers/.ready
 
 .PHONY: help demo test lint format interop clean setup
 
@@ -26,7 +28,7 @@ help: ## show this list
 demo: $(RUN) ## a control plane, two routers and three members on this machine, moving real files
 	@$(BIN)/agentmesh demo
 
-test: $(CHECK) $(PEERS) ## every check: lint, types, layers, generated code, tests, coverage
+test: $(CHECK) $(PEERS) $(SERVERS) ## every check: lint, types, layers, generated code, tests, coverage
 	@$(BIN)/python .ci/check.py $(TESTS)
 
 lint: $(CHECK) ## the checks that run no test
@@ -41,10 +43,10 @@ interop: $(CHECK) ## the tests against go-libp2p, which `make test` leaves out: 
 	@cd tests/interop/peers/go && go build -buildvcs=false -o "$(CURDIR)/.venv-peers/go/go_libp2p_peer" .
 	@INTEROP=go $(BIN)/python .ci/check.py tests/interop --ignore=tests/interop/test_py_libp2p.py
 
-setup: $(CHECK) $(PEERS) ## the set-up alone
+setup: $(CHECK) $(PEERS) $(SERVERS) ## the set-up alone
 
 clean: ## remove everything that these commands made
-	rm -rf .venv .venv-peers build dist *.egg-info .coverage .coverage.*
+	rm -rf .venv .venv-peers .venv-servers build dist *.egg-info .coverage .coverage.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,4 +71,8 @@ $(PEERS): tests/interop/peers/requirements.txt $(addprefix tests/interop/peers/j
 	@cd .venv-peers/js && ln -sf $(addprefix ../../tests/interop/peers/js/,package.json package-lock.json js_libp2p_peer.mjs) .
 	@cd .venv-peers/js && ../node/bin/node ../node/lib/node_modules/npm/bin/npm-cli.js ci \
 		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error --silent
+	@touch $@
+
+$(SERVERS): tests/servers/packages.txt .ci/packages
+	@.ci/packages $< $(@D)
 	@touch $@
