@@ -21,15 +21,14 @@ from agentmesh.transports.h2_stream import open_connection
 from agentmesh.transports.handshakes import Handshakes
 from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
-    Endpoint,
     Parts,
     accept_forever,
     bound_addresses,
     connect_tcp,
     listen_tcp,
     source_address,
-    split_endpoint,
 )
+from agentmesh.transports.web import WebTarget, verify_server
 from agentmesh.types import Address
 
 ALPN = "h2"
@@ -42,32 +41,6 @@ class H2Config:
     max_streams: int = 16  # that a client, or the load balancer in front of many, may have on one connection
     handshake_timeout: float = 10.0  # seconds for TLS and the opening request, on either side
     max_handshakes: int = 256  # accepted connections that may be in one at once; the oldest gives way
-
-
-@attrs.frozen
-class H2Target:
-    """What an HTTP/2 address says: where, and whether by TLS and to whom."""
-
-    endpoint: Endpoint
-    suffix: Parts
-    server_name: str | None  # whose certificate it has to be; None without TLS
-
-    @classmethod
-    def of(cls, address: Address) -> "H2Target | None":
-        """None for an address of another transport."""
-        split = split_endpoint(address)
-        if split is None:
-            return None
-        endpoint, suffix = split
-        match suffix:
-            case (("http", None),):
-                return cls(endpoint, suffix, None)
-            case (("https", None),) | (("tls", None), ("http", None)):
-                return cls(endpoint, suffix, endpoint.host)
-            case (("tls", None), ("sni", str(name)), ("http", None)):
-                return cls(endpoint, suffix, name)
-            case _:
-                return None
 
 
 class H2Transport(Transport):
@@ -94,29 +67,30 @@ class H2Transport(Transport):
             server_context.set_alpn_protocols([ALPN])
 
     def can_dial(self, address: Address) -> bool:
-        target = H2Target.of(address)
+        target = _target(address)
         return target is not None and target.endpoint.port > 0
 
     def can_listen(self, address: Address) -> bool:
-        target = H2Target.of(address)
+        target = _target(address)
         if target is None or not target.endpoint.is_literal:
             return False
         return target.server_name is None or self._server_context is not None
 
     @asynccontextmanager
     async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
-        target = H2Target.of(address)
+        target = _target(address)
         if target is None or not target.endpoint.port:
             raise AddressError(f"not an address to dial over HTTP/2: {address}")
         async with await connect_tcp(target.endpoint, address) as tcp:
             deadline = trio.current_time() + self._config.handshake_timeout
             wire: trio.abc.Stream = tcp
             if target.server_name is not None:
-                wire = await self._verify_server(tcp, target.server_name, address, deadline)
-            scheme = "http" if target.server_name is None else "https"
-            authority = _authority(target)
+                tls = await verify_server(tcp, self._client_context, target.server_name, address, deadline)
+                if tls.selected_alpn_protocol() != ALPN:
+                    raise DialError(f"no HTTP/2 stream to {address}: the server does not offer HTTP/2")
+                wire = tls
             async with open_connection(wire, Carrier(client=True)) as connection:
-                stream = await connection.request(authority, scheme, deadline, f"to {address}")
+                stream = await connection.request(target.authority, target.scheme, deadline, f"to {address}")
                 async with stream:
                     yield stream
 
@@ -126,24 +100,9 @@ class H2Transport(Transport):
         context.set_alpn_protocols([ALPN])
         return context
 
-    async def _verify_server(
-        self, tcp: trio.SocketStream, name: str, address: Address, deadline: float
-    ) -> trio.SSLStream[trio.SocketStream]:
-        tls = trio.SSLStream(tcp, self._client_context, server_hostname=name, https_compatible=True)
-        with trio.move_on_at(deadline) as scope:
-            try:
-                await tls.do_handshake()
-            except trio.BrokenResourceError as exc:
-                raise DialError(f"no TLS to {address}: {exc.__cause__ or exc}") from exc
-        if scope.cancelled_caught:
-            raise DialError(f"no TLS to {address}: no answer in time")
-        if tls.selected_alpn_protocol() != ALPN:
-            raise DialError(f"no HTTP/2 stream to {address}: the server does not offer HTTP/2")
-        return tls
-
     @asynccontextmanager
     async def listen(self, address: Address) -> AsyncGenerator[Listener]:
-        target = H2Target.of(address)
+        target = _target(address)
         if target is None or not self.can_listen(address):
             raise AddressError(f"not an address to listen on over HTTP/2: {address}")
         context = self._server_context if target.server_name is not None else None
@@ -205,8 +164,5 @@ class H2Listener(Listener):
         return wire
 
 
-def _authority(target: H2Target) -> str:
-    """Whom the request names: the host that the certificate is for, with the port."""
-    if target.server_name is None or target.server_name == target.endpoint.host:
-        return target.endpoint.authority
-    return f"{target.server_name}:{target.endpoint.port}"
+def _target(address: Address) -> WebTarget | None:
+    return WebTarget.of(address, "http", "https")

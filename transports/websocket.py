@@ -17,15 +17,14 @@ from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError, DialError
 from agentmesh.transports.handshakes import Handshakes
 from agentmesh.transports.sockets import (
-    Endpoint,
     Parts,
     accept_forever,
     bound_addresses,
     connect_tcp,
     listen_tcp,
     source_address,
-    split_endpoint,
 )
+from agentmesh.transports.web import WebTarget, verify_server
 from agentmesh.transports.websocket_request import read_upgrade
 from agentmesh.transports.websocket_stream import Wire, accept_upgrade, open_stream, request_upgrade
 from agentmesh.types import Address
@@ -42,32 +41,6 @@ class WebSocketConfig:
     max_message_bytes: int = 1024 * 1024  # of a message received; a longer one closes the connection (code 1009)
     handshake_timeout: float = 10.0  # seconds for TLS and the HTTP exchange, on either side
     max_handshakes: int = 256  # accepted connections that may be in one at once; the oldest gives way
-
-
-@attrs.frozen
-class WebSocketTarget:
-    """What a WebSocket address says: where, and whether by TLS and to whom."""
-
-    endpoint: Endpoint
-    suffix: Parts
-    server_name: str | None  # whose certificate it has to be; None without TLS
-
-    @classmethod
-    def of(cls, address: Address) -> "WebSocketTarget | None":
-        """None for an address of another transport."""
-        split = split_endpoint(address)
-        if split is None:
-            return None
-        endpoint, suffix = split
-        match suffix:
-            case (("ws", None),):
-                return cls(endpoint, suffix, None)
-            case (("wss", None),) | (("tls", None), ("ws", None)):
-                return cls(endpoint, suffix, endpoint.host)
-            case (("tls", None), ("sni", str(name)), ("ws", None)):
-                return cls(endpoint, suffix, name)
-            case _:
-                return None
 
 
 class WebSocketTransport(Transport):
@@ -91,27 +64,27 @@ class WebSocketTransport(Transport):
         self._config = config or WebSocketConfig()
 
     def can_dial(self, address: Address) -> bool:
-        target = WebSocketTarget.of(address)
+        target = _target(address)
         return target is not None and target.endpoint.port > 0
 
     def can_listen(self, address: Address) -> bool:
-        target = WebSocketTarget.of(address)
+        target = _target(address)
         if target is None or not target.endpoint.is_literal:
             return False
         return target.server_name is None or self._server_context is not None
 
     @asynccontextmanager
     async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
-        target = WebSocketTarget.of(address)
+        target = _target(address)
         if target is None or not target.endpoint.port:
             raise AddressError(f"not an address to dial over WebSocket: {address}")
         async with await connect_tcp(target.endpoint, address) as tcp:
             deadline = trio.current_time() + self._config.handshake_timeout
             carrier: trio.abc.Stream = tcp
             if target.server_name is not None:
-                carrier = await self._verify_server(tcp, target.server_name, address, deadline)
+                carrier = await verify_server(tcp, self._client_context, target.server_name, address, deadline)
 
-            opening = request_upgrade(target.endpoint.authority, PATH, self._config.max_message_bytes)
+            opening = request_upgrade(target.authority, PATH, self._config.max_message_bytes)
             async with open_stream(Wire(carrier, deadline), opening, f"to {address}") as stream:
                 yield stream
 
@@ -119,22 +92,9 @@ class WebSocketTransport(Transport):
     def _client_context(self) -> ssl.SSLContext:
         return self._given_client_context or ssl.create_default_context()
 
-    async def _verify_server(
-        self, tcp: trio.SocketStream, name: str, address: Address, deadline: float
-    ) -> trio.SSLStream[trio.SocketStream]:
-        tls = trio.SSLStream(tcp, self._client_context, server_hostname=name, https_compatible=True)
-        with trio.move_on_at(deadline) as scope:
-            try:
-                await tls.do_handshake()
-            except trio.BrokenResourceError as exc:
-                raise DialError(f"no TLS to {address}: {exc.__cause__ or exc}") from exc
-        if scope.cancelled_caught:
-            raise DialError(f"no TLS to {address}: no answer in time")
-        return tls
-
     @asynccontextmanager
     async def listen(self, address: Address) -> AsyncGenerator[Listener]:
-        target = WebSocketTarget.of(address)
+        target = _target(address)
         if target is None or not self.can_listen(address):
             raise AddressError(f"not an address to listen on over WebSocket: {address}")
         context = self._server_context if target.server_name is not None else None
@@ -194,3 +154,7 @@ class WebSocketListener(Listener):
             except trio.BrokenResourceError:
                 return None
         return None if request is None else Wire(carrier, deadline, request)
+
+
+def _target(address: Address) -> WebTarget | None:
+    return WebTarget.of(address, "ws", "wss")
