@@ -126,6 +126,17 @@ class Stream(trio.abc.HalfCloseableStream):
     def reset(self, code: int = 0) -> None:
         """Cut both directions now; the peer sees `code` (an `ErrorCode`). Does nothing on a stream that has ended."""
 
+    @abc.abstractmethod
+    async def wait_broken(self) -> trio.BrokenResourceError:
+        """Wait, beside whoever sends and receives, until nothing sent on this stream arrives any more.
+
+        Returns:
+            What sending would raise: StreamResetError when the peer cut the stream (`finished` when what it sent is all
+            there to be read), SessionClosedError when the session ended.
+        Raises:
+            ClosedResourceError: the stream was closed on this side.
+        """
+
 
 class Session(abc.ABC):
     """One authenticated peer over one link."""

@@ -100,11 +100,13 @@ class StreamResetError(MeshError, trio.BrokenResourceError):
 
     Attributes:
         code: libp2p's error code as it came on the wire; any 32-bit number.
+        finished: the peer had ended its own direction before, so that all it sent can still be read.
     """
 
-    def __init__(self, message: str, code: int = ErrorCode.NO_ERROR) -> None:
+    def __init__(self, message: str, code: int = ErrorCode.NO_ERROR, *, finished: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.finished = finished
 
 
 class RejectedError(StreamResetError):

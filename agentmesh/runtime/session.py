@@ -6,7 +6,6 @@ is queued into one write.
 
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import trio
 
@@ -17,6 +16,7 @@ from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.figures import SessionStatistics, State
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.keepalive import KeepAlive
+from agentmesh.runtime.link_writer import LinkWriter
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.upgrade import Upgraded
 from agentmesh.runtime.yamux import (
@@ -32,8 +32,6 @@ from agentmesh.runtime.yamux import (
     Waste,
 )
 from agentmesh.types import Address, PeerId, ProtocolId
-
-FAREWELL_TIMEOUT = 1.0  # seconds that a session which has ended may take to say so
 
 AcceptStream = Callable[[MuxStream], Awaitable[None]]
 
@@ -71,13 +69,12 @@ class MuxSession(Session):
         self._reason = ""
         self._streams: dict[int, MuxStream] = {}
         self._scope = trio.CancelScope()
-        self._writing = trio.CancelScope()  # the writer's hold of the link
-        self._farewell_until = math.inf
+        self._writer = LinkWriter(upgraded.link)
         self._wanted = Signal()
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
         self._ponged = Signal()
         self._idle = trio.lowlevel.ParkingLot()  # woken whenever the writer has nothing left to send
-        self._bytes = [0, 0]
+        self._bytes_received = 0
 
     # ── for applications ──
 
@@ -123,7 +120,7 @@ class MuxSession(Session):
             return
         self._state = State.CLOSED
         self._reason = f"session to {self.peer} ended: {reason}"
-        self._farewell_until = self._writing.deadline = trio.current_time() + FAREWELL_TIMEOUT
+        self._writer.end()
         self._scope.cancel()
         self._idle.unpark_all()
         for stream in self._streams.values():
@@ -145,7 +142,8 @@ class MuxSession(Session):
         return tuple(self._streams.values())
 
     def statistics(self) -> SessionStatistics:
-        return SessionStatistics(self._state.value, len(self._streams), self._keepalive.rtt, *self._bytes)
+        sizes = (self._bytes_received, self._writer.bytes_sent)
+        return SessionStatistics(self._state.value, len(self._streams), self._keepalive.rtt, *sizes)
 
     # ── for the host ──
 
@@ -161,15 +159,9 @@ class MuxSession(Session):
                     for task in (self._read, self._write, self._keep_alive):
                         nursery.start_soon(task)
         finally:
-            await self._say_farewell()
+            # the go-away of a mux that failed says why; everybody else just hears the link close
+            await self._writer.say_farewell(self.mux.data_to_send(0)[0])
             self.ended.set()
-
-    async def _say_farewell(self) -> None:
-        """The go-away of a mux that failed says why; everybody else just hears the link close."""
-        with trio.CancelScope(deadline=self._farewell_until, shield=True):
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError):
-                await self._link.send_all(self.mux.data_to_send(0)[0])
-            await self._link.aclose()
 
     # ── for streams ──
 
@@ -192,8 +184,16 @@ class MuxSession(Session):
 
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
-        if self._state is State.CLOSED:
-            raise SessionClosedError(self._reason) from self.failure
+        if (error := self.breakage()) is not None:
+            raise error
+
+    def breakage(self) -> SessionClosedError | None:
+        """The error of a session that has ended."""
+        if self._state is not State.CLOSED:
+            return None
+        error = SessionClosedError(self._reason)
+        error.__cause__ = self.failure
+        return error
 
     def charge(self, waste: Waste) -> None:
         """The peer wasted a stream. It may be its last."""
@@ -213,7 +213,7 @@ class MuxSession(Session):
             if self._early:
                 self._take(self._early)
             while data := await self._link.receive_some():
-                self._bytes[0] += len(data)
+                self._bytes_received += len(data)
                 self._take(data)
         except (trio.BrokenResourceError, RemoteProtocolError) as exc:
             self._fail(exc)
@@ -263,7 +263,7 @@ class MuxSession(Session):
                     if (stream := self._streams.get(channel.id)) is not None:
                         stream.wake_sender()
                 if data:
-                    await self._put(data)
+                    await self._writer.put(data)
                 else:
                     self._idle.unpark_all()
                     await self._wanted.wait()
@@ -274,13 +274,6 @@ class MuxSession(Session):
         if self.is_open and isinstance(exc, RemoteProtocolError):
             self.failure = exc
         self.abort(str(exc) or "the link broke")
-
-    async def _put(self, data: bytes) -> None:
-        """Write to the link. After one that is cut off no other can follow, so the session's end waits for a moment."""
-        with trio.CancelScope(deadline=self._farewell_until, shield=True) as self._writing:
-            await self._link.send_all(data)
-            self._bytes[1] += len(data)
-        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _keep_alive(self) -> None:
         """Pings, the loss of the peer, and closed streams that linger."""

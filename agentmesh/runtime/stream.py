@@ -39,6 +39,7 @@ class MuxStream(Stream):
         self._closed = False
         self._sender = trio.lowlevel.ParkingLot()
         self._receiver = trio.lowlevel.ParkingLot()
+        self._watcher: trio.lowlevel.ParkingLot | None = None  # few streams have one
         self._send_guard = Guard("sending")
         self._receive_guard = Guard("receiving")
 
@@ -191,16 +192,32 @@ class MuxStream(Stream):
     def _cut(self, channel: Channel, code: int) -> None:
         self._session.mux.reset(channel, code)
         self._session.wake_writer()
-        self.wake_sender()
+        self.wake()
 
     def _reset_error(self, channel: Channel) -> StreamResetError:
         code = channel.reset_code
         name = ErrorCode(code).name if code in ErrorCode.__members__.values() else hex(code)
         if code in REFUSALS and not self._answered:
             return RejectedError(f"{self.peer} refused {self.protocol}: {name}", code)
-        return StreamResetError(f"{self.peer} reset {self.protocol}: {name}", code)
+        finished = channel.state is State.CUT
+        return StreamResetError(f"{self.peer} reset {self.protocol}: {name}", code, finished=finished)
 
     # ── the end ──
+
+    async def wait_broken(self) -> trio.BrokenResourceError:
+        await trio.lowlevel.checkpoint()
+        while (error := self._breakage()) is None:
+            if self._watcher is None:
+                self._watcher = trio.lowlevel.ParkingLot()
+            await self._watcher.park()
+        return error
+
+    def _breakage(self) -> trio.BrokenResourceError | None:
+        if self._closed:
+            raise trio.ClosedResourceError("this stream was closed")
+        if self._channel is not None and self._channel.state in BROKEN:
+            return self._reset_error(self._channel)
+        return self._session.breakage()
 
     async def aclose(self) -> None:
         if self._closed:
@@ -242,9 +259,11 @@ class MuxStream(Stream):
         return self._channel
 
     def wake(self) -> None:
-        """Something changed: bytes, room, or the end."""
+        """The stream has ended, one way or another."""
         self._receiver.unpark_all()
         self._sender.unpark_all()
+        if self._watcher is not None:
+            self._watcher.unpark_all()
 
     def wake_receiver(self) -> None:
         self._receiver.unpark_all()

@@ -7,7 +7,7 @@ import enum
 
 from OpenSSL import SSL, crypto
 
-from agentmesh.certificates import make_certificate, peer_of_certificate
+from agentmesh.certificates import CertificateKey, certify, make_certificate, peer_of_certificate
 from agentmesh.errors import CertificateError, RemoteProtocolError
 from agentmesh.identity import Identity
 from agentmesh.types import PeerId
@@ -31,10 +31,11 @@ class TlsContext:
 
     Args:
         identity: whose key the certificate proves.
+        key: the certificate's own; a new P-256 key when it is None.
     """
 
-    def __init__(self, identity: Identity) -> None:
-        certificate, key = make_certificate(identity)
+    def __init__(self, identity: Identity, key: CertificateKey | None = None) -> None:
+        certificate, key = (certify(identity, key), key) if key else make_certificate(identity)
         x509 = crypto.load_certificate(crypto.FILETYPE_ASN1, certificate).to_cryptography()
         self._plaintext = memoryview(bytearray(READ_BYTES))  # one for all connections: read and taken without an await
         self._contexts = {side: _make_context(side) for side in Side}

@@ -113,6 +113,7 @@ class AsgiExchange:
             working = trio.CancelScope()
             nursery.start_soon(self._read, working)
             nursery.start_soon(self._write)
+            nursery.start_soon(self._watch, working)
             with working:
                 await self._call(app, request, about)
             with trio.move_on_after(WRITE_TIMEOUT) as timeout:
@@ -182,12 +183,23 @@ class AsgiExchange:
 
     # ── what happens beside it ──
 
+    async def _watch(self, working: trio.CancelScope) -> None:
+        """Notice when the caller leaves, also while nobody reads or sends."""
+        error = await self._stream.wait_broken()
+        self._machine.caller_left(str(error))
+        self._arrived.unpark_all()
+        await self._give_up(working)
+
     async def _read(self, working: trio.CancelScope) -> None:
-        """Read ahead of the application, and notice when the caller leaves."""
+        """Read ahead of the application."""
         while self._machine.state not in GONE and await self._read_some():
             self._arrived.unpark_all()
         self._arrived.unpark_all()
         await self._flush()
+        await self._give_up(working)
+
+    async def _give_up(self, working: trio.CancelScope) -> None:
+        """Cancel an application that goes on, for a caller that is gone before its answer was whole."""
         if self._machine.state in GONE:
             await trio.sleep(self._limits.leave_timeout)
             working.cancel()

@@ -4,6 +4,8 @@ Each direction ends by itself: the end of one stream becomes the end of the othe
 direction cuts the circuit, so that no end waits for the other in vain; both streams are then to be reset.
 """
 
+from contextlib import suppress
+
 import attrs
 import trio
 
@@ -29,7 +31,6 @@ class Circuit:
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     relayed_bytes: int = 0
     _code: int | None = None
-    _sending: set[Stream] = attrs.Factory(set[Stream])  # the sources whose bytes a sink has yet to take
 
     def cut(self, code: int) -> None:
         """End the circuit now. The first cut's code counts."""
@@ -45,20 +46,6 @@ class Circuit:
         over = trio.current_time() >= self.scope.deadline
         return ErrorCode.RESOURCE_LIMIT_EXCEEDED if over else ErrorCode.NO_ERROR
 
-    async def cut_if_reset(self) -> None:
-        """Cut the circuit when an end was reset that nobody reads from now, as the other end takes no more bytes.
-
-        Such a reset would not be heard before those bytes are taken, which may be never.
-        """
-        for source in tuple(self._sending):
-            try:
-                with trio.move_on_after(0):
-                    await source.wait_send_all_might_not_block()
-            except trio.BrokenResourceError as exc:
-                self.cut(_code_of(exc))
-            except (trio.ClosedResourceError, trio.BusyResourceError):
-                continue  # we have ended that way already, or another task hears of it
-
     async def carry(self, near: Stream, far: Stream, early_near: bytes, early_far: bytes) -> None:
         """Carry bytes until both directions have ended. To be run within `scope`, which ends it when it is cut.
 
@@ -68,31 +55,43 @@ class Circuit:
         """
         if self.limits.max_duration:
             self.scope.deadline = trio.current_time() + self.limits.max_duration
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._copy, near, far, early_near)
-            nursery.start_soon(self._copy, far, near, early_far)
+        to_near, to_far = trio.CancelScope(), trio.CancelScope()
+        async with trio.open_nursery() as watchers:
+            watchers.start_soon(self._watch, near, to_near)
+            watchers.start_soon(self._watch, far, to_far)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._copy, near, far, early_near, to_far)
+                nursery.start_soon(self._copy, far, near, early_far, to_near)
+            watchers.cancel_scope.cancel()
         await trio.lowlevel.checkpoint()  # a cut by the last copy loop ends here
 
-    async def _copy(self, source: Stream, sink: Stream, early: bytes) -> None:
+    async def _watch(self, end: Stream, towards: trio.CancelScope) -> None:
+        """Cut the circuit when one end is cut, or only the direction `towards` it when it had finished its own before.
+
+        Nobody reads from an end while the other takes no bytes, so that no copy loop would hear of it.
+        """
+        error = await end.wait_broken()
+        if isinstance(error, StreamResetError) and error.finished:
+            towards.cancel()
+        else:
+            self.cut(_code_of(error))
+
+    async def _copy(self, source: Stream, sink: Stream, early: bytes, scope: trio.CancelScope) -> None:
         left = self.limits.max_bytes or float("inf")
-        try:
+        with scope, suppress(trio.BrokenResourceError):  # the end that broke is being watched
             data = early or await source.receive_some()
             while data:
                 if len(data) > left:
-                    await self._hand_on(source, sink, data[: int(left)])
+                    await self._hand_on(sink, data[: int(left)])
                     self.cut(ErrorCode.RESOURCE_LIMIT_EXCEEDED)
                     return
                 left -= len(data)
-                await self._hand_on(source, sink, data)
+                await self._hand_on(sink, data)
                 data = await source.receive_some()
             await sink.send_eof()
-        except trio.BrokenResourceError as exc:
-            self.cut(_code_of(exc))
 
-    async def _hand_on(self, source: Stream, sink: Stream, data: bytes | bytearray | memoryview) -> None:
-        self._sending.add(source)
+    async def _hand_on(self, sink: Stream, data: bytes | bytearray | memoryview) -> None:
         await sink.send_all(data)
-        self._sending.discard(source)
         self.relayed_bytes += len(data)
 
 

@@ -31,7 +31,6 @@ from agentmesh.runtime.messages import flush, wait_event
 from agentmesh.runtime.registry import Protocol
 from agentmesh.types import Address, PeerId
 
-STALL_CHECK_INTERVAL = 10.0  # seconds
 SPARE_STREAMS = 16  # of a peer beside those of its circuits: to reserve, and to be refused
 
 
@@ -113,14 +112,10 @@ class Relay:
             self._circuits[entry.number].cut(ErrorCode.GATED)
 
     async def run(self, host: Host) -> None:
-        """Learn which host this is, and when its peers lapse and leave; look after circuits that stand still."""
+        """Learn which host this is, and when its peers lapse and leave."""
         host.admissions.on_lapse(self.drop)
         host.on_disconnect(self.drop)
         self._binding.bind(host)
-        while True:
-            await trio.sleep(STALL_CHECK_INTERVAL)
-            for circuit in tuple(self._circuits.values()):
-                await circuit.cut_if_reset()
 
     async def serve_hop(self, stream: Stream) -> None:
         """Answer one request, and carry its circuit if it becomes one."""

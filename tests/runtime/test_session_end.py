@@ -7,7 +7,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from agentmesh.abc import Link
 from agentmesh.errors import ErrorCode, RejectedError, SessionClosedError, StreamResetError
 from agentmesh.runtime.config import SessionConfig
-from agentmesh.runtime.session import FAREWELL_TIMEOUT, MuxSession
+from agentmesh.runtime.link_writer import FAREWELL_TIMEOUT
+from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.yamux import Mux, MuxLimits, PongReceived
 from agentmesh.runtime.yamux.frames import FIN, RST, SYN, FrameType, encode_header

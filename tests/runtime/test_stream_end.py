@@ -1,13 +1,20 @@
 """How a stream ends: reset, closed, cancelled, or with its session."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from agentmesh.errors import ErrorCode, RejectedError, SessionClosedError, StreamResetError
-from tests.runtime.pairs import ANY, open_sessions, receive_everything, receive_exactly
+from agentmesh.runtime.stream import MuxStream
+from tests.runtime.pairs import ANY, MB, open_sessions, receive_everything, receive_exactly
+
+
+async def raises_broken(operation: Callable[..., Awaitable[object]], *args: object) -> None:
+    with pytest.raises(trio.BrokenResourceError):
+        await operation(*args)
+
 
 # ── resets ──
 
@@ -55,6 +62,63 @@ async def test_a_reset_behind_an_answer_is_no_refusal(together: bool) -> None:
             await ours.receive_some()
         assert type(caught.value) is StreamResetError
         assert caught.value.code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
+
+
+async def test_whoever_waits_for_the_break_hears_of_a_reset_beside_a_sender_and_a_receiver() -> None:
+    heard: list[trio.BrokenResourceError] = []
+
+    async def watch(stream: MuxStream) -> None:
+        heard.append(await stream.wait_broken())
+
+    async with open_sessions() as sessions:
+        ours, theirs = await sessions.opened()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, ours)
+            nursery.start_soon(watch, ours)
+            nursery.start_soon(raises_broken, ours.send_all, bytes(MB))
+            nursery.start_soon(raises_broken, ours.receive_some)
+            await wait_all_tasks_blocked()
+            assert heard == []
+            theirs.reset(ErrorCode.SUPPLANTED)
+        assert [type(error) for error in heard] == [StreamResetError] * 2
+        assert {(error.code, error.finished) for error in heard if isinstance(error, StreamResetError)} == {
+            (ErrorCode.SUPPLANTED, False)
+        }
+        assert isinstance(await ours.wait_broken(), StreamResetError)  # at once, as it is broken already
+
+
+async def test_a_reset_behind_the_end_leaves_what_came_to_be_read() -> None:
+    async with open_sessions() as sessions:
+        ours, theirs = await sessions.opened()
+        await theirs.send_all(b"all there is")
+        await theirs.send_eof()
+        await wait_all_tasks_blocked()  # until they have left: a reset drops what is queued
+        theirs.reset()
+        error = await ours.wait_broken()
+        assert isinstance(error, StreamResetError)
+        assert error.finished
+        assert await receive_everything(ours) == b"all there is"
+
+
+async def test_the_end_of_the_session_is_a_break() -> None:
+    async with open_sessions() as sessions, trio.open_nursery() as nursery:
+        ours, _ = await sessions.opened()
+        unopened = await sessions.alice.open_stream(ANY)
+        nursery.start_soon(sessions.bob.aclose)
+        for stream in (ours, unopened):
+            assert isinstance(await stream.wait_broken(), SessionClosedError)
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_waiting_for_the_break_of_a_stream_that_we_close(first: bool) -> None:
+    async with open_sessions() as sessions, trio.open_nursery() as nursery:
+        ours, _ = await sessions.opened()
+        if first:
+            await ours.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            if not first:
+                nursery.start_soon(ours.aclose)
+            await ours.wait_broken()
 
 
 async def test_a_reset_frees_a_sender_that_waits() -> None:

@@ -75,6 +75,14 @@ class MemoryStream(Stream):
         if self._out.unwanted:
             raise StreamResetError("nobody reads any more")
 
+    async def wait_broken(self) -> trio.BrokenResourceError:
+        await trio.lowlevel.checkpoint()
+        while not self.closed and self._out.cut is None:
+            await self._out.changed.park()
+        if self._out.cut is None:
+            raise trio.ClosedResourceError
+        return StreamResetError("reset by the peer", self._out.cut, finished=self._in.ended)
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         await trio.lowlevel.checkpoint()
         while not (self.closed or self._in.data or self._in.ended or self._in.cut is not None):

@@ -10,7 +10,7 @@ from agentmesh.protocols.http import (
     Scope,
     Send,
 )
-from tests.protocols.http.exchanges import BODY, GET, START, ask
+from tests.protocols.http.exchanges import BODY, GET, POST, START, ask
 from tests.services.mesh import open_mesh
 
 
@@ -53,6 +53,26 @@ async def test_an_application_is_told_that_its_caller_left() -> None:
         stream.reset()
         await mesh.check_idle()
     assert heard == ["http.request", "http.disconnect", "http.disconnect"]
+
+
+async def test_a_caller_that_leaves_is_noticed_while_nobody_reads_or_sends(autojump_clock: MockClock) -> None:
+    """The application takes nothing, so that its reader waits for room and would not hear of the reset."""
+    cancelled = trio.Event()
+
+    async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async with open_mesh(deaf, HttpLimits(max_unread_bytes=1000, leave_timeout=7), window=1000) as mesh:
+        stream = mesh.open_stream()
+        with trio.move_on_after(1):
+            await stream.send_all(POST.replace(b"4", b"10000") + bytes(10_000))
+        stream.reset()
+        with trio.fail_after(10):
+            await cancelled.wait()
+        await mesh.check_idle()
 
 
 async def test_an_application_that_sends_on_learns_that_its_caller_left(caplog: pytest.LogCaptureFixture) -> None:
