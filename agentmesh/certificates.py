@@ -5,12 +5,14 @@ over the certificate's key; that is all that counts.
 """
 
 import datetime
+import hashlib
 import time
 import warnings
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -26,6 +28,9 @@ BACKDATED = datetime.timedelta(days=30)  # for a peer whose clock is late
 VALIDITY = datetime.timedelta(days=100 * 365)  # the certificate lives no longer than its process
 MAX_CERTIFICATE_BYTES = 16 * 1024  # an RSA key of 8192 bits and its signature take 3
 MIN_DIGEST_BYTES = 32
+SERIAL_BITS = 159  # 20 bytes, as many as a serial number may have
+
+CertificateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 
 _MALFORMED = (  # what cryptography raises, by where it finds the fault
     ValueError,
@@ -41,29 +46,39 @@ _SEQUENCE, _OCTET_STRING = 0x30, 0x04
 def make_certificate(identity: Identity, *, now: float | None = None) -> tuple[bytes, ec.EllipticCurvePrivateKey]:
     """Make a certificate that proves `identity`, and its key.
 
-    It carries that one extension, not marked critical: js-libp2p reads the first that there is.
-
     Args:
-        now: UTC, seconds since 1970; the system's clock when None. It is valid from a month before, for a century.
+        now: as for `certify`.
     Returns:
         The certificate in DER, and the P-256 key to use it with.
     """
     key = ec.generate_private_key(ec.SECP256R1())
+    return certify(identity, key, now=now), key
+
+
+def certify(identity: Identity, key: CertificateKey, *, now: float | None = None) -> bytes:
+    """A certificate, in DER, by which the holder of `key` proves to be `identity`.
+
+    It carries that one extension, not marked critical: js-libp2p reads the first that there is.
+
+    Args:
+        key: the certificate's own.
+        now: UTC, seconds since 1970; the system's clock when None. It is valid from a month before, for a century.
+    """
     public = key.public_key()
     start = _instant(now) - BACKDATED
     name = x509.Name([x509.NameAttribute(x509.NameOID.SERIAL_NUMBER, "1")])  # a name may not be empty everywhere
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(public)
-        .serial_number(x509.random_serial_number())
+        .serial_number(_serial_of(public))
         .not_valid_before(start)
         .not_valid_after(start + VALIDITY)
         .add_extension(x509.UnrecognizedExtension(EXTENSION, _signed_key(identity, _spki(public))), critical=False)
-        .sign(key, SHA256())
     )
-    return certificate.public_bytes(Encoding.DER), key
+    certificate = builder.sign(key, None if isinstance(key, Ed25519PrivateKey) else SHA256())
+    return certificate.public_bytes(Encoding.DER)
 
 
 def peer_of_certificate(der: bytes, *, now: float | None = None) -> PeerId:
@@ -165,6 +180,12 @@ def _der_length(length: int) -> bytes:
         return bytes((length,))
     digits = length.to_bytes((length.bit_length() + 7) // 8)
     return bytes((0x80 + len(digits),)) + digits
+
+
+def _serial_of(key: CertificatePublicKeyTypes) -> int:
+    """As long for every key, and another one for each."""
+    digest = int.from_bytes(hashlib.sha256(_spki(key)).digest())
+    return 1 << SERIAL_BITS - 1 | digest % (1 << SERIAL_BITS - 1)
 
 
 def _spki(key: CertificatePublicKeyTypes) -> bytes:

@@ -11,7 +11,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmesh.certificates import EXTENSION, MAX_CERTIFICATE_BYTES, make_certificate, peer_of_certificate
+from agentmesh.certificates import (
+    EXTENSION,
+    MAX_CERTIFICATE_BYTES,
+    certify,
+    make_certificate,
+    peer_of_certificate,
+)
 from agentmesh.errors import CertificateError
 from agentmesh.identity import Identity, encode_public_key, peer_of
 from agentmesh.types import PeerId
@@ -150,6 +156,12 @@ class TestMade:
         one, other = (x509.load_der_x509_certificate(make_certificate(ME)[0]) for _ in range(2))
         assert one.serial_number != other.serial_number
         assert one.public_key() != other.public_key()
+
+    def test_of_an_ed25519_key_all_are_of_one_length(self) -> None:
+        made = [certify(ME, ed25519.Ed25519PrivateKey.generate(), now=NOW) for _ in range(32)]
+        assert {peer_of_certificate(der, now=NOW) for der in made} == {ME.peer}
+        assert len({len(der) for der in made}) == 1
+        assert len({x509.load_der_x509_certificate(der).serial_number for der in made}) == 32
 
     @pytest.mark.parametrize(
         ("at", "valid"), [(-31 * DAY, False), (-29 * DAY, True), (0, True), (99 * 365 * DAY, True)]

@@ -26,6 +26,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
+from agentmesh.runtime.tls import TlsContext
 from agentmesh.services import Dispatcher, ServiceTable
 from agentmesh.transports.circuit import CircuitTransport
 from agentmesh.transports.h2 import H2Transport
@@ -76,11 +77,13 @@ async def run_node_as(
     transports: Sequence[Transport] | None = None,
     protocols: Sequence[Protocol] = (),
     rng: Random | None = None,
+    security: Callable[[Identity], TlsContext] = TlsContext,
 ) -> AsyncGenerator[Node]:
     """`run_node` for a membership that has begun: its identity, its control plane, its clock.
 
     Args:
         rng: chooses among routers and spreads requests; the operating system's when it is None.
+        security: as for `open_host`.
         Otherwise as `run_node`.
     """
     rng = rng or SystemRandom()
@@ -105,6 +108,7 @@ async def run_node_as(
             listen=config.listen,
             config=config.host,
             admissions=book,
+            security=security,
         ) as host,
         open_background() as nursery,
     ):

@@ -9,6 +9,7 @@ import attrs
 from agentmesh.abc import Transport
 from agentmesh.control_plane.client import RouterLoad
 from agentmesh.credentials import ROLE_ROUTER
+from agentmesh.identity import Identity
 from agentmesh.membership import Membership, StateDir, open_membership
 from agentmesh.membership.gate import auth_policy
 from agentmesh.protocols import auth, identify, ping
@@ -20,6 +21,7 @@ from agentmesh.router.lease import keep_lease
 from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
+from agentmesh.runtime.tls import TlsContext
 from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
@@ -95,9 +97,18 @@ async def open_router(
 
 @asynccontextmanager
 async def open_router_as(
-    membership: Membership, config: RouterConfig, *, transports: Sequence[Transport] | None = None
+    membership: Membership,
+    config: RouterConfig,
+    *,
+    transports: Sequence[Transport] | None = None,
+    security: Callable[[Identity], TlsContext] = TlsContext,
 ) -> AsyncGenerator[Router]:
-    """`open_router` for a membership that has begun: its identity, its control plane, its clock."""
+    """`open_router` for a membership that has begun: its identity, its control plane, its clock.
+
+    Args:
+        security: as for `open_host`.
+        Otherwise as `open_router`.
+    """
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
     admissions, handshakes = AdmissionBook(membership.wall_clock), AuthStatistics()
     announced = (lambda: external) if external else None
@@ -116,6 +127,7 @@ async def open_router_as(
             listen=config.listen,
             config=config.host,
             admissions=admissions,
+            security=security,
         ) as host,
         open_background() as nursery,
     ):

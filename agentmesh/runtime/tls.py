@@ -43,8 +43,12 @@ class TlsContext:
             context.use_certificate(x509)
             context.use_privatekey(key)
 
-    def connection(self, side: Side) -> "TlsMachine":
-        return TlsMachine(SSL.Connection(self._contexts[side], None), side, self._plaintext)
+    def connection(self, side: Side, server_name: str = "") -> "TlsMachine":
+        """One side of a connection. A dialer's `server_name` is sent in clear, for whoever passes TLS on by it."""
+        connection = SSL.Connection(self._contexts[side], None)
+        if server_name:
+            connection.set_tlsext_host_name(server_name.encode("idna"))
+        return TlsMachine(connection, side, self._plaintext)
 
 
 def _make_context(side: Side) -> SSL.Context:

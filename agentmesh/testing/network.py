@@ -19,10 +19,12 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
-from agentmesh.errors import AddressError, DialError
-from agentmesh.testing.links import Conditions, Lane, LinkPipe, SimulatedHost
-from agentmesh.transports.memory import MemoryHub, MemoryListener, memory_number
+from agentmesh.abc import Transport
+from agentmesh.errors import DialError
+from agentmesh.testing.link_pipes import LinkPipe
+from agentmesh.testing.links import Conditions, Lane, SimulatedHost
+from agentmesh.testing.network_transport import NetworkTransport
+from agentmesh.transports.memory import MemoryHub, MemoryListener
 from agentmesh.transports.pipes import PipeStream
 from agentmesh.types import Address
 
@@ -35,7 +37,7 @@ class TraceEntry:
     """One thing that happened on the network."""
 
     at: float  # on Trio's clock
-    what: str  # dial, refuse, accept, send, end, reset, block, heal, freeze, thaw
+    what: str  # dial, refuse, accept, send, end, reset, block, heal, freeze, thaw, half-close, drop, forget, garble
     source: str
     target: str
     connection: int  # counted from 1 in the order of dialling; 0 when it is about hosts
@@ -121,10 +123,30 @@ class MemoryNetwork:
 
     def reset(self, one: str, other: str) -> None:
         """Break every connection between the two, at both ends at once."""
-        for pipe in self._open_pipes():
-            if {pipe.lane.source.name, pipe.lane.target.name} == {one, other}:
-                self._record("reset", pipe.lane.source.name, pipe.lane.target.name)
-                pipe.cut()
+        for pipe in (*self._between(one, other), *self._between(other, one)):
+            self._record("reset", pipe.lane.source.name, pipe.lane.target.name)
+            pipe.cut()
+
+    def half_close(self, source: str, target: str) -> None:
+        """End one direction of every connection between the two, as a middle box does that gives up half of one.
+
+        `target` gets what was sent so far and then the end; `source` is not told, and what it sends vanishes.
+        """
+        for pipe in self._between(source, target):
+            pipe.end()
+
+    def forget(self, one: str, other: str) -> None:
+        """Lose every connection between the two for good, as a NAT does that was started again.
+
+        Nobody is told. Other than with `block` there is no healing; new connections are not concerned.
+        """
+        for pipe in (*self._between(one, other), *self._between(other, one)):
+            pipe.forget()
+
+    def garble(self, source: str, target: str) -> None:
+        """Damage a few bytes of what `source` sends to `target` next, on every connection between them."""
+        for pipe in self._between(source, target):
+            pipe.garble()
 
     # ── what the transports use ──
 
@@ -194,6 +216,11 @@ class MemoryNetwork:
         self._pipes = [pipe for pipe in self._pipes if not pipe.finished]
         return self._pipes
 
+    def _between(self, source: str, target: str) -> Sequence[LinkPipe]:
+        """This direction of every connection between the two, whoever dialled it."""
+        ends = (source, target)
+        return [pipe for pipe in self._open_pipes() if (pipe.lane.source.name, pipe.lane.target.name) == ends]
+
     def _host(self, name: str) -> SimulatedHost:
         if name not in self._hosts:
             number = len(self._hosts) + 1
@@ -215,56 +242,3 @@ class MemoryNetwork:
 
     def _record(self, what: str, source: str, target: str, connection: int = 0, size: int = 0) -> None:
         self._trace.append(TraceEntry(trio.current_time(), what, source, target, connection, size))
-
-
-class NetworkTransport(Transport):
-    """How one host of a `MemoryNetwork` dials and listens; made by `MemoryNetwork.transport`."""
-
-    def __init__(self, network: MemoryNetwork, host: SimulatedHost) -> None:
-        self._network = network
-        self._host = host
-
-    def can_dial(self, address: Address) -> bool:
-        return bool(memory_number(address))
-
-    def can_listen(self, address: Address) -> bool:
-        return memory_number(address) is not None
-
-    @asynccontextmanager
-    async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
-        number = memory_number(address)
-        if not number:
-            raise AddressError(f"not an address to dial in memory: {address}")
-        async with self._network.dial(self._host, number) as stream:
-            yield stream
-
-    @asynccontextmanager
-    async def listen(self, address: Address) -> AsyncGenerator[Listener]:
-        number = memory_number(address)
-        if number is None:
-            raise AddressError(f"not an address to listen on in memory: {address}")
-        await trio.lowlevel.checkpoint()
-        listener = self._network.listen(self._host, number)
-        try:
-            yield NetworkListener(listener, self._host)
-        finally:
-            listener.close()
-
-
-class NetworkListener(Listener):
-    """A number that a host listens on; while the host is frozen, nothing is handled."""
-
-    def __init__(self, listener: MemoryListener, host: SimulatedHost) -> None:
-        self._listener = listener
-        self._host = host
-
-    @property
-    def addresses(self) -> Sequence[Address]:
-        return self._listener.addresses
-
-    async def serve(self, handler: StreamHandler) -> None:
-        async def handle(stream: ByteStream, source: Address | None) -> None:
-            await self._host.wait_thawed()
-            await handler(stream, source)
-
-        await self._listener.serve(handle)

@@ -1,4 +1,4 @@
-"""What can go wrong on a simulated network: resets, blocked links, frozen hosts."""
+"""What can go wrong on a simulated network: resets, half-closes, damaged bytes, blocked links, frozen hosts."""
 
 from functools import partial
 
@@ -196,6 +196,66 @@ async def test_a_reset_between_hosts_breaks_both_ends(autojump_clock: trio.testi
                 await end.receive_some()
             with pytest.raises(trio.BrokenResourceError):
                 await end.send_all(b"x")
+
+
+async def test_a_direction_ends_on_the_way(autojump_clock: trio.testing.MockClock) -> None:
+    """The reader sees an end that its writer knows nothing of; the other direction goes on."""
+    network = MemoryNetwork(conditions=Conditions(latency=0.01))
+    async with connected(network) as (here, there):
+        await here.send_all(b"the last ")
+        await here.send_all(b"that arrives")
+        network.half_close("a", "b")
+        network.half_close("a", "b")
+        for _ in range(2):
+            await here.send_all(bytes(20 * MB))
+        assert await read_exactly(there, 100) == b"the last that arrives"
+        await there.send_all(b"go on")
+        assert await here.receive_some() == b"go on"
+        await here.aclose()
+        assert await there.receive_some() == b""
+        with pytest.raises(trio.BrokenResourceError):
+            await there.send_all(b"x")
+            await trio.sleep(1)
+            await there.send_all(b"x")
+    assert [entry.what for entry in network.trace if entry.source == "a"].count("half-close") == 1
+
+
+async def test_a_forgotten_connection_is_never_heard_of_again(autojump_clock: trio.testing.MockClock) -> None:
+    network = MemoryNetwork(conditions=Conditions(latency=1.0))
+    async with connected(network) as (here, there):
+        await here.send_all(b"arrived")
+        await trio.sleep(2)
+        await here.send_all(b"under way")
+        network.forget("b", "a")
+        network.heal("a", "b")  # heals nothing of that
+        assert await there.receive_some() == b"arrived"
+        await here.aclose()
+        for operation in (there.receive_some, partial(there.send_all, bytes(20 * MB))):
+            with trio.move_on_after(3600) as scope:
+                await operation()
+            assert scope.cancelled_caught
+        async with connected(network) as (again, back):
+            await again.send_all(b"a new one works")
+            assert await back.receive_some() == b"a new one works"
+
+
+async def test_bytes_are_damaged_once_on_each_connection(autojump_clock: trio.testing.MockClock) -> None:
+    async def received(seed: int) -> bytes:
+        network = MemoryNetwork(seed=seed, conditions=Conditions(latency=0.01))
+        async with connected(network) as (here, there):
+            network.garble("a", "b")
+            await there.send_all(bytes(100))
+            assert await read_exactly(here, 100) == bytes(100)
+            await here.send_all(bytes(100))
+            damaged = await read_exactly(there, 100)
+            await here.send_all(bytes(100))
+            assert await read_exactly(there, 100) == bytes(100)
+            return damaged
+
+    damaged = await received(1)
+    assert 1 <= sum(byte != 0 for byte in damaged) <= 16
+    assert await received(1) == damaged
+    assert await received(2) != damaged
 
 
 async def test_others_are_untouched(autojump_clock: trio.testing.MockClock) -> None:
