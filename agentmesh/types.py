@@ -5,6 +5,7 @@ from typing import Any, NewType, Self
 
 import attrs
 import base58
+import idna
 import multibase  # pyright: ignore[reportMissingTypeStubs]
 from multiaddr import Multiaddr
 from multiaddr.exceptions import Error as MultiaddrError
@@ -163,6 +164,20 @@ class Address:
         return Address.parse(f"{self}/{suffix}")
 
     @property
+    def tls_name(self) -> str | None:
+        """Of `/<kind>/<host>/tcp/<port>/tls` or `…/tls/sni/<name>`, the name that TLS begins with (SNI).
+
+        "" when there is none, only an IP address. None for any other address: there something else comes before TLS.
+        """
+        match self.without_peer().parts:
+            case (_, ("tcp", _), ("tls", None), ("sni", str(name))):
+                return ascii_name(name)
+            case ((kind, str(host)), ("tcp", _), ("tls", None)):
+                return ascii_name(host) if kind.startswith("dns") else ""
+            case _:
+                return None
+
+    @property
     def circuit(self) -> "tuple[Address, PeerId | None] | None":
         """Of /…/p2p-circuit[/p2p/<peer>], the relay's address and the peer behind it; None for any other address."""
         if "p2p-circuit" not in self.names:
@@ -176,6 +191,14 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({str(self)!r})"
+
+
+def ascii_name(name: str) -> str:
+    """A host name out of an Address, as DNS, TLS and HTTP have it: `bücher.example` is `xn--bcher-kva.example`.
+
+    The standard library's codec, which `ssl` uses, knows the rules of 2003 only, and raises for names that are good now.
+    """
+    return idna.encode(name, uts46=True).decode()
 
 
 Parts = tuple[tuple[str, str | None], ...]

@@ -32,7 +32,7 @@ hosts = st.one_of(
 )
 ports = st.integers(0, 65535)
 places = st.one_of(
-    st.builds("{}/tcp/{}{}".format, hosts, ports, st.sampled_from(["", "/ws", "/wss", "/tls/ws"])),
+    st.builds("{}/tcp/{}{}".format, hosts, ports, st.sampled_from(["", "/ws", "/wss", "/tls/ws", "/tls", "/tls/sni/r2.example"])),
     st.builds("{}/udp/{}/quic-v1".format, hosts, ports),
     st.integers(0, 2**64 - 1).map("/memory/{}".format),
     st.just("/dnsaddr/mesh.example"),
@@ -246,6 +246,23 @@ class TestAddress:
         assert (at_relay / f"p2p-circuit/p2p/{peer}").circuit == (at_relay, peer)
         assert (at_relay / "p2p-circuit").with_peer(peer).circuit == (at_relay, peer)
         assert at_relay.circuit is None
+
+    @pytest.mark.parametrize(
+        ("text", "name"),
+        [
+            ("/dns4/r1.example/tcp/443/tls", "r1.example"),
+            ("/dns/bücher.example/tcp/443/tls", "xn--bcher-kva.example"),
+            ("/ip4/1.2.3.4/tcp/443/tls/sni/r1.example", "r1.example"),
+            ("/dns4/lb.example/tcp/443/tls/sni/אב1.example", "xn--1-zhcd.example"),
+            ("/ip6/::1/tcp/443/tls", ""),
+            ("/dns4/r1.example/tcp/443", None),
+            ("/dns4/r1.example/tcp/443/tls/ws", None),
+            ("/dns4/r1.example/tcp/443/tls/sni/r1.example/http", None),
+            (f"/dns4/r1.example/tcp/443/tls/p2p/{ED25519}/p2p-circuit", None),
+        ],
+    )
+    def test_the_name_that_tls_begins_with(self, text: str, name: str | None) -> None:
+        assert Address.parse(text).tls_name == Address.parse(text).with_peer(PEER).tls_name == name
 
     def test_a_circuit_through_a_circuit_is_cut_at_the_last(self) -> None:
         first = Address.parse(f"/memory/1/p2p/{ED25519}/p2p-circuit/p2p/{ECDSA}")

@@ -1,4 +1,4 @@
-"""Connections over TCP: `/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>`.
+"""Connections over TCP: `/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>`, to dial also with `/tls` or `/tls/sni/<name>`.
 
 The streams are Trio's own socket streams. Names can be dialled but not listened on; port 0 listens on a free one.
 """
@@ -46,7 +46,7 @@ class TcpTransport(Transport):
     """Dial and listen over TCP."""
 
     def can_dial(self, address: Address) -> bool:
-        endpoint = tcp_endpoint(address)
+        endpoint = _dialed_endpoint(address)
         return endpoint is not None and endpoint.port > 0
 
     def can_listen(self, address: Address) -> bool:
@@ -55,7 +55,7 @@ class TcpTransport(Transport):
 
     @asynccontextmanager
     async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
-        endpoint = tcp_endpoint(address)
+        endpoint = _dialed_endpoint(address)
         if endpoint is None or not endpoint.port:
             raise AddressError(f"not an address to dial over TCP: {address}")
         async with await connect_tcp(endpoint, address) as stream:
@@ -74,6 +74,15 @@ def tcp_endpoint(address: Address) -> Endpoint | None:
     """The endpoint of an address that is TCP and nothing more, None of any other."""
     match split_endpoint(address):
         case (Endpoint() as endpoint, ()):
+            return endpoint
+        case _:
+            return None
+
+
+def _dialed_endpoint(address: Address) -> Endpoint | None:
+    """The endpoint of an address of TCP, be TLS what comes first in it (`Address.tls_name`) or not."""
+    match split_endpoint(address):
+        case (Endpoint() as endpoint, () | (("tls", None),) | (("tls", None), ("sni", _))):
             return endpoint
         case _:
             return None

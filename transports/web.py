@@ -7,7 +7,7 @@ import trio
 
 from agentmesh.errors import DialError
 from agentmesh.transports.sockets import Endpoint, Parts, split_endpoint
-from agentmesh.types import Address
+from agentmesh.types import Address, ascii_name
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -31,13 +31,15 @@ class WebTarget:
         if split is None:
             return None
         endpoint, suffix = split
+        if not endpoint.is_literal:
+            endpoint = attrs.evolve(endpoint, host=ascii_name(endpoint.host))
         match suffix:
             case ((name, None),) if name in (plain, secure):
                 return cls(endpoint, suffix, endpoint.host if name == secure else None)
             case (("tls", None), (name, None)) if name == plain:
                 return cls(endpoint, suffix, endpoint.host)
             case (("tls", None), ("sni", str(server_name)), (name, None)) if name == plain:
-                return cls(endpoint, suffix, server_name)
+                return cls(endpoint, suffix, ascii_name(server_name))
             case _:
                 return None
 
@@ -56,12 +58,12 @@ class WebTarget:
 
 
 async def verify_server(
-    tcp: trio.SocketStream, context: ssl.SSLContext, name: str, address: Address, deadline: float
-) -> trio.SSLStream[trio.SocketStream]:
+    carrier: trio.abc.Stream, context: ssl.SSLContext, name: str, address: Address, deadline: float
+) -> trio.SSLStream[trio.abc.Stream]:
     """TLS to a server whose certificate is for `name`.
 
     Args:
-        tcp: the connection.
+        carrier: the connection.
         context: whom to trust.
         name: the host, named in the handshake (SNI) too.
         address: what to call it in an error.
@@ -69,7 +71,7 @@ async def verify_server(
     Raises:
         DialError: there is no TLS, or another certificate, or no answer in time.
     """
-    tls = trio.SSLStream(tcp, context, server_hostname=name, https_compatible=True)
+    tls = trio.SSLStream(carrier, context, server_hostname=name, https_compatible=True)
     with trio.move_on_at(deadline) as scope:
         try:
             await tls.do_handshake()

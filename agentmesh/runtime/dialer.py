@@ -93,7 +93,7 @@ class Dialer:
     async def _establish(self, dial: Dial, address: Address, stream: ByteStream) -> None:
         try:
             with trio.fail_after(self._config.handshake_timeout):
-                upgraded = await upgrade_outbound(stream, self._security, dial.peer)
+                upgraded = await upgrade_outbound(stream, self._security, dial.peer, address.tls_name)
         except HANDSHAKE_ERRORS as exc:
             dial.failed(address, exc)
             return

@@ -43,12 +43,8 @@ class TlsContext:
             context.use_certificate(x509)
             context.use_privatekey(key)
 
-    def connection(self, side: Side, server_name: str = "") -> "TlsMachine":
-        """One side of a connection. A dialer's `server_name` is sent in clear, for whoever passes TLS on by it."""
-        connection = SSL.Connection(self._contexts[side], None)
-        if server_name:
-            connection.set_tlsext_host_name(server_name.encode("idna"))
-        return TlsMachine(connection, side, self._plaintext)
+    def connection(self, side: Side) -> "TlsMachine":
+        return TlsMachine(SSL.Connection(self._contexts[side], None), side, self._plaintext)
 
 
 def _make_context(side: Side) -> SSL.Context:
@@ -89,6 +85,10 @@ class TlsMachine:
             connection.set_connect_state()
         else:
             connection.set_accept_state()
+
+    def name_server(self, name: str) -> None:
+        """Have the dialer's first message say, in clear, which host it is for (SNI); before the handshake."""
+        self._connection.set_tlsext_host_name(name.encode())
 
     def handshake(self) -> bool:
         """Go on with the handshake. True once this side has finished it."""

@@ -5,6 +5,9 @@
               Certificate … Finished, first frames         ─────▶
 
 So a session costs no round trip more than TLS. A peer that names no muxer in ALPN is asked by multistream inside TLS.
+
+An address that ends in `/tls` leaves multistream out: the ClientHello comes first, with the host's name in it, so that
+middle boxes can pass TLS on by name. The listener tells the two by their first byte.
 """
 
 from typing import Self
@@ -20,6 +23,7 @@ from agentmesh.types import PeerId
 
 MAX_HANDSHAKE_BYTES = 64 * 1024  # of one peer, before it has proved who it is
 HANDSHAKE_READ_BYTES = 16 * 1024  # small, so that what a fast dialer sends behind its handshake is not counted as one
+TLS_HANDSHAKE = 0x16  # how a ClientHello begins (RFC 8446, 5.1); multistream begins otherwise
 ALERT_TIMEOUT = 1.0  # seconds to tell a peer why its handshake failed
 WRITE_BYTES = 256 * 1024
 QUIET_BYTES = 64 * 1024  # asked of the stream at once …
@@ -95,13 +99,16 @@ class Upgraded:
         return self.link.peer
 
 
-async def upgrade_outbound(stream: ByteStream, context: TlsContext, expected: PeerId | None) -> Upgraded:
+async def upgrade_outbound(
+    stream: ByteStream, context: TlsContext, expected: PeerId | None, tls_name: str | None = None
+) -> Upgraded:
     """Secure a stream that we dialled.
 
     Args:
         stream: from a transport; stays the caller's to close.
         context: our identity.
         expected: who must answer; None takes anyone.
+        tls_name: `Address.tls_name` of what was dialled: TLS comes first and names this; None negotiates it.
     Raises:
         PeerMismatchError: another peer answered. Nothing of any protocol was sent to it.
         CertificateError: it proved nothing.
@@ -110,18 +117,18 @@ async def upgrade_outbound(stream: ByteStream, context: TlsContext, expected: Pe
         trio.BrokenResourceError: the stream ended.
     Cancellation: safe; the stream is then of no more use.
     """
-    return await _Upgrade.outbound(stream, context).run(expected)
+    return await _Upgrade.outbound(stream, context, tls_name).run(expected)
 
 
 async def upgrade_inbound(stream: ByteStream, context: TlsContext) -> Upgraded:
-    """Secure a stream that we accepted. Errors and cancellation as `upgrade_outbound`."""
+    """Secure a stream that we accepted, however it begins. Errors and cancellation as `upgrade_outbound`."""
     return await _Upgrade.inbound(stream, context).run(None)
 
 
 class _Upgrade:
-    """One handshake under way."""
+    """One handshake under way. `security` is None when nothing is negotiated before TLS."""
 
-    def __init__(self, stream: ByteStream, tls: TlsMachine, security: Proposer | Responder, side: Side) -> None:
+    def __init__(self, stream: ByteStream, tls: TlsMachine, security: Proposer | Responder | None, side: Side) -> None:
         self._stream = stream
         self._tls = tls
         self._security = security
@@ -129,8 +136,11 @@ class _Upgrade:
         self._received = 0
 
     @classmethod
-    def outbound(cls, stream: ByteStream, context: TlsContext) -> Self:
-        return cls(stream, context.connection(Side.DIALER), Proposer([TLS_PROTOCOL]), Side.DIALER)
+    def outbound(cls, stream: ByteStream, context: TlsContext, tls_name: str | None) -> Self:
+        tls = context.connection(Side.DIALER)
+        if tls_name:
+            tls.name_server(tls_name)
+        return cls(stream, tls, Proposer([TLS_PROTOCOL]) if tls_name is None else None, Side.DIALER)
 
     @classmethod
     def inbound(cls, stream: ByteStream, context: TlsContext) -> Self:
@@ -154,13 +164,23 @@ class _Upgrade:
         if self._side is Side.DIALER:
             self._tls.handshake()
             await self._flush()
-        while self._security.receive_data(await self._receive()) is None:
-            await self._flush()
-        self._tls.receive_data(self._security.trailing())
+        data = await self._receive()
+        if self._side is Side.LISTENER and data[0] == TLS_HANDSHAKE:
+            self._security = None
+        if self._security is not None:
+            data = await self._negotiate(self._security, data)
+        self._tls.receive_data(data)
         while not self._tls.handshake():
             await self._flush()
             self._tls.receive_data(await self._receive())
         await self._flush()
+
+    async def _negotiate(self, security: Proposer | Responder, data: bytes | bytearray) -> bytes:
+        """multistream, from its first bytes on; what came behind it."""
+        while security.receive_data(data) is None:
+            await self._flush()
+            data = await self._receive()
+        return security.trailing()
 
     async def _agree_on_muxer(self, link: SecureLink) -> bytes:
         muxer = Proposer([YAMUX_PROTOCOL]) if self._side is Side.DIALER else Responder(YAMUX_PROTOCOL.__eq__)
@@ -189,7 +209,8 @@ class _Upgrade:
 
     async def _flush(self) -> None:
         """Send what the negotiation has to say, and TLS behind it."""
-        if data := self._security.data_to_send() + self._tls.data_to_send():
+        negotiation = b"" if self._security is None else self._security.data_to_send()
+        if data := negotiation + self._tls.data_to_send():
             await self._stream.send_all(data)
 
     async def _send_alert(self) -> None:

@@ -185,6 +185,7 @@ async def upgrade_both(
     listener: trio.abc.Stream,
     contexts: tuple[TlsContext, TlsContext] = (ALICES, BOBS),
     expected: PeerId | None = BOB.peer,
+    tls_name: str | None = None,
 ) -> tuple[Upgraded, Upgraded]:
     """Alice dials Bob."""
     upgraded: dict[Side, Upgraded] = {}
@@ -194,7 +195,7 @@ async def upgrade_both(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen)
-        upgraded[Side.DIALER] = await upgrade_outbound(dialer, contexts[0], expected)
+        upgraded[Side.DIALER] = await upgrade_outbound(dialer, contexts[0], expected, tls_name)
     return upgraded[Side.DIALER], upgraded[Side.LISTENER]
 
 

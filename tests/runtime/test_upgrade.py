@@ -14,6 +14,7 @@ from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext
 from agentmesh.runtime.upgrade import (
     ALERT_TIMEOUT,
     MAX_HANDSHAKE_BYTES,
+    TLS_HANDSHAKE,
     Upgraded,
     upgrade_inbound,
     upgrade_outbound,
@@ -92,6 +93,38 @@ async def test_a_session_costs_the_dialer_one_round_trip_more_than_connecting(au
             await arrived.wait()
             assert trio.current_time() - start == pytest.approx(0.3)
         nursery.cancel_scope.cancel()
+
+
+# ── TLS first, as an address that ends in /tls asks for ──
+
+
+@pytest.mark.parametrize("name", ["r1.example", ""])
+async def test_tls_can_come_first_and_name_the_host(name: str) -> None:
+    dialer, listener, log = watched_duplex()
+    ours, theirs = await upgrade_both(dialer, listener, tls_name=name)
+    assert (ours.peer, theirs.peer) == (BOB.peer, ALICE.peer)
+    assert [sent.who for sent in log[:3]] == ["dialer", "listener", "dialer"]
+    assert [sent.data[0] for sent in log[:2]] == [TLS_HANDSHAKE, TLS_HANDSHAKE]
+    assert (b"r1.example" in log[0].data) == bool(name)
+    await theirs.link.send_all(b"frames")
+    assert bytes(await ours.link.receive_some()) == b"frames"
+
+
+async def test_a_listener_that_negotiates_before_tls_is_told_by_an_alert() -> None:
+    dialer, listener = duplex()
+    await listener.send_all(GREETING)
+    with pytest.raises(RemoteProtocolError, match="TLS handshake failed"):
+        await upgrade_outbound(dialer, ALICES, BOB.peer, "r1.example")
+    client_hello = await listener.receive_some()
+    assert client_hello[0] == TLS_HANDSHAKE
+
+
+async def test_garbage_behind_the_first_byte_of_tls_is_answered_by_an_alert() -> None:
+    client, listener = duplex()
+    await client.send_all(NO_CLIENT_HELLO)
+    with pytest.raises(RemoteProtocolError, match="TLS handshake failed"):
+        await upgrade_inbound(listener, BOBS)
+    assert (await client.receive_some())[0] == 0x15  # an alert record
 
 
 # ── the muxer, where ALPN names none ──
@@ -243,9 +276,7 @@ async def test_a_client_of_tls_1_2() -> None:
     assert "alert" in str(dialled)
 
 
-@pytest.mark.parametrize(
-    "first", [b"GET / HTTP/1.1\r\nHost: mesh\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"\n"]
-)
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\nHost: mesh\r\n\r\n", b"\x15\x03\x01\x00\x02\x02\x28", b"\n"])
 async def test_a_plain_text_client_on_the_tls_port(first: bytes) -> None:
     client, listener = duplex()
     await client.send_all(first)

@@ -149,6 +149,16 @@ async def test_names_are_only_to_dial() -> None:
             pass
 
 
+@pytest.mark.parametrize("suffix", ["tls", "tls/sni/router.example"])
+async def test_where_tls_comes_first_is_only_to_dial(suffix: str) -> None:
+    """A listener sees by the first byte what comes first."""
+    async with serving() as listener:
+        address = listener.addresses[0] / suffix
+        assert await talks(address)
+    assert not TcpTransport().can_listen(address)
+    assert not TcpTransport().can_dial(address / "ws")
+
+
 async def test_an_address_that_is_not_ours() -> None:
     with pytest.raises(OSError, match="assign"):
         async with TcpTransport().listen(Address.parse("/ip4/203.0.113.1/tcp/0")):

@@ -14,6 +14,8 @@ from agentmesh.types import Address
         ("/ip4/1.2.3.4/tcp/443/tls/ws", "https", "1.2.3.4"),
         ("/ip6/2001:db8::1/tcp/443/tls/ws", "https", "[2001:db8::1]"),
         ("/ip4/1.2.3.4/tcp/443/tls/sni/r1.example/ws", "https", "r1.example"),
+        ("/dns4/bücher.example/tcp/443/wss", "https", "xn--bcher-kva.example"),
+        ("/ip4/1.2.3.4/tcp/443/tls/sni/אב1.example/ws", "https", "xn--1-zhcd.example"),
         ("/ip6/2001:db8::1/tcp/10443/tls/sni/r1.example/ws", "https", "r1.example:10443"),
     ],
 )
