@@ -4,12 +4,14 @@
 def test_a_relay_reads_it_however_it_is_cut(message: HopMessage, sizes: list[int]) -> None: ...
 """
 
+import datetime
 import itertools
 
 from hypothesis import strategies as st
 
 from agentmesh.types import Address, PeerId
 from agentmesh.wire.messages.libp2p.identify import Identify
+from agentmesh.wire.messages.libp2p.pubsub import Message, Rpc, RpcSubOpts
 from agentmesh.wire.messages.libp2p.relay import (
     HopMessage,
     HopMessageType,
@@ -20,7 +22,17 @@ from agentmesh.wire.messages.libp2p.relay import (
     StopMessage,
     StopMessageType,
 )
-from agentmesh.wire.messages.mesh.v1 import AuthFrame, AuthResponse
+from agentmesh.wire.messages.mesh.v1 import (
+    AuthFrame,
+    AuthResponse,
+    DirectoryProvider,
+    DirectoryRecord,
+    DirectoryRequest,
+    DirectoryResponse,
+    DirectoryStatus,
+    FindPeer,
+    FindProviders,
+)
 
 Bytes = st.SearchStrategy[bytes]
 
@@ -176,6 +188,70 @@ def identify_messages() -> st.SearchStrategy[Identify]:
         agent_version=st.none() | st.text(max_size=20),
         signed_peer_record=st.none() | st.binary(max_size=100),
     )
+
+
+def directory_requests() -> st.SearchStrategy[DirectoryRequest]:
+    """What a member asks its router, or a router another."""
+    texts = peer_ids().map(str)
+    return st.builds(
+        DirectoryRequest,
+        provide=st.none()
+        | st.builds(
+            DirectoryRecord,
+            key=directory_keys(),
+            addresses=st.lists(addresses().map(str), max_size=3),
+            sequence=st.integers(0, 2**64 - 1),
+            ttl=st.none() | durations(),
+        ),
+        find_providers=st.none() | st.builds(FindProviders, key=directory_keys(), limit=st.integers(0, 2**32 - 1)),
+        find_peer=st.none() | st.builds(FindPeer, peer_id=texts),
+        provider=st.just("") | texts,
+    )
+
+
+def directory_responses() -> st.SearchStrategy[DirectoryResponse]:
+    """What it answers."""
+    providers = st.builds(
+        DirectoryProvider,
+        peer_id=peer_ids().map(str),
+        addresses=st.lists(addresses().map(str), max_size=3),
+        sequence=st.integers(0, 2**64 - 1),
+        ttl=st.none() | durations(),
+    )
+    return st.builds(
+        DirectoryResponse,
+        status=st.sampled_from(DirectoryStatus),
+        providers=st.lists(providers, max_size=4),
+        sequence=st.integers(0, 2**64 - 1),
+        retry_after=st.none() | durations(),
+        placed=st.integers(0, 2**32 - 1),
+    )
+
+
+def directory_keys() -> Bytes:
+    """sha2-256 multihashes, of nothing in particular."""
+    return st.binary(min_size=32, max_size=32).map(SHA2_256.__add__)
+
+
+def durations() -> st.SearchStrategy[datetime.timedelta]:
+    """Negative ones too, as the wire can say them."""
+    return st.timedeltas(datetime.timedelta(days=-1), datetime.timedelta(days=30))
+
+
+def pubsub_rpcs() -> st.SearchStrategy[Rpc]:
+    """Subscriptions and messages; nobody has signed these."""
+    topics = st.text(max_size=20)
+    options = st.builds(RpcSubOpts, subscribe=st.none() | st.booleans(), topicid=st.none() | topics)
+    messages = st.builds(
+        Message,
+        from_=st.none() | st.one_of(peer_ids(), foreign_peer_ids()).map(lambda peer: peer.multihash),
+        data=st.none() | st.binary(max_size=100),
+        seqno=st.none() | st.binary(min_size=8, max_size=8),
+        topics=st.lists(topics, max_size=3),
+        signature=st.none() | st.binary(max_size=64),
+        key=st.none() | st.binary(max_size=36),
+    )
+    return st.builds(Rpc, subscriptions=st.lists(options, max_size=4), publish=st.lists(messages, max_size=3))
 
 
 def binary_addresses() -> Bytes:

@@ -12,9 +12,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from agentmesh.certificates import make_certificate, peer_of_certificate
 from agentmesh.credentials import ROLE_NODE, SigningKey, TrustedKeys, mint, verify
 from agentmesh.errors import AddressError, CertificateError, CredentialError, RejectedError, RemoteProtocolError
+from agentmesh.events import Banned, KeyRotated, PolicyUpdated, read_event, sign_event
 from agentmesh.identity import Identity, public_key_of
 from agentmesh.protocols.auth.machine import Answerer, Opener
 from agentmesh.protocols.auth.wire import encode_frame_message
+from agentmesh.protocols.directory import machine as directory
+from agentmesh.protocols.directory.events import Announcement, Answer, FindPeer, FindProviders, Found, Provide, Status
+from agentmesh.protocols.directory.keys import peer_key, service_key
+from agentmesh.protocols.directory.wire import encode_answer, encode_request
+from agentmesh.protocols.floodsub.signing import sign_message, verify_message
+from agentmesh.protocols.floodsub.wire import decode_rpc, encode_publish
 from agentmesh.protocols.http.machine import ServerExchange
 from agentmesh.protocols.identify import PeerInfo
 from agentmesh.protocols.identify.machine import Identification
@@ -29,8 +36,10 @@ from agentmesh.runtime.multistream import HEADER, Proposer, Responder, encode_me
 from agentmesh.runtime.yamux import ChannelFinished, ChannelOpened, ChannelReadable, Mux
 from agentmesh.runtime.yamux.frames import FIN, RST, SYN, FrameType, encode_header
 from agentmesh.runtime.yamux.states import SENDABLE
+from agentmesh.transports.proxy_connect import ConnectExchange
 from agentmesh.types import Address, PeerId, ProtocolId
 from agentmesh.wire.framing import FrameReader, encode_frame
+from tests.protocols.floodsub.vectors import VECTORS
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 IDENTITY = Identity(KEY)
@@ -139,6 +148,38 @@ def http(data: bytes) -> None:
             pass
 
 
+def directory_request(data: bytes) -> None:
+    answerer = directory.Answerer(PEER, 0.0)
+    for piece in pieces(data):
+        answerer.receive_data(piece, 0.0)
+        answerer.next_event()
+
+
+def directory_answer(data: bytes) -> None:
+    asker = directory.Asker()
+    asker.send_request(FindPeer(PEER), 0.0)
+    for piece in pieces(data):
+        asker.receive_data(piece, 0.0)
+        asker.next_event()
+
+
+def floodsub(data: bytes) -> None:
+    for message in decode_rpc(data, 4096).messages:
+        assert decode_rpc(encode_publish(message), 4096).messages == (message,)
+        verify_message(message)
+
+
+def event(data: bytes) -> None:
+    read_event(data, TRUSTED)
+
+
+def connect(data: bytes) -> None:
+    exchange = ConnectExchange("router.example:443")
+    for piece in pieces(data):
+        if exchange.receive_data(piece) is not None:
+            return
+
+
 def certificate(data: bytes) -> None:
     peer_of_certificate(data, now=None)
 
@@ -172,6 +213,7 @@ def peer_text(data: bytes) -> None:
 STREAM_SEED = encode_header(FrameType.DATA, SYN, 1, 5) + b"hello"
 ADDRESSES = ("/ip4/127.0.0.1/tcp/4001", f"/dns4/r1.example/tcp/443/wss/p2p/{PEER}/p2p-circuit/p2p/{PEER}", "/memory/7")
 REMOTE = (RemoteProtocolError,)
+ANNOUNCEMENT = Announcement(peer_key(PEER), tuple(Address.parse(text).with_peer(PEER) for text in ADDRESSES), 7)
 INFO = PeerInfo(
     PEER,
     IDENTITY.public_key_bytes,
@@ -209,6 +251,45 @@ TARGETS: dict[str, Target] = {
     ),
     "identify": Target(identify, REMOTE, (cut(encode_frame(encode_info(INFO))),)),
     "http": Target(http, REMOTE, (cut(b"POST /http/x/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),)),
+    "directory_request": Target(
+        directory_request,
+        REMOTE,
+        (
+            cut(encode_frame(encode_request(Provide(ANNOUNCEMENT)))),
+            cut(encode_frame(encode_request(Provide(ANNOUNCEMENT, PEER)))),
+            cut(encode_frame(encode_request(FindProviders(service_key("mcp"), 5)))),
+            cut(encode_frame(encode_request(FindPeer(PEER)))),
+        ),
+    ),
+    "directory_answer": Target(
+        directory_answer,
+        REMOTE,
+        (
+            cut(encode_frame(encode_answer(Answer(found=(Found(PEER, ANNOUNCEMENT.addresses, 7, 60.0),))))),
+            cut(encode_frame(encode_answer(Answer(Status.LIMITED, sequence=7, retry_after=1.5, placed=3)))),
+        ),
+    ),
+    "floodsub": Target(
+        floodsub,
+        REMOTE,
+        (
+            *(vector.data for vector in VECTORS),
+            encode_publish(sign_message(IDENTITY, "/mesh/events/v1", b"hello", 2**60)),
+        ),
+    ),
+    "event": Target(
+        event,
+        REMOTE,
+        tuple(sign_event(SIGNER, one) for one in (Banned(PEER, NOW), KeyRotated(bytes(32), NOW), PolicyUpdated(NOW))),
+    ),
+    "connect": Target(
+        connect,
+        REMOTE,
+        (
+            cut(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\nVia: x\r\n\r\nbytes behind"),
+            cut(b"HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nno"),
+        ),
+    ),
     "certificate": Target(certificate, (CertificateError,), (make_certificate(IDENTITY)[0],)),
     "public_key": Target(public_key, (*REMOTE, AddressError), (IDENTITY.public_key_bytes,)),
     "credential": Target(

@@ -13,6 +13,7 @@ from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.wire.codec import MAX_FIELDS, MAX_UNKNOWN_FIELDS, decode
 from agentmesh.wire.messages.libp2p.crypto import KeyType, PrivateKey, PublicKey
 from agentmesh.wire.messages.libp2p.identify import Identify
+from agentmesh.wire.messages.libp2p.pubsub import Message, Rpc, RpcSubOpts
 from agentmesh.wire.messages.libp2p.record import AddressInfo, Envelope, PeerRecord, ReservationVoucher
 from agentmesh.wire.messages.libp2p.relay import (
     HopMessage,
@@ -30,8 +31,17 @@ from agentmesh.wire.messages.mesh.v1 import (
     BootstrapEnrollRequest,
     BootstrapEnrollResponse,
     ControlPlaneInfoResponse,
+    DirectoryProvider,
+    DirectoryRecord,
+    DirectoryRequest,
+    DirectoryResponse,
+    DirectoryStatus,
     EnrollmentStatus,
+    FindPeer,
+    FindProviders,
     KeysResponse,
+    MeshEvent,
+    MeshEventType,
     RouterInfo,
     RouterLeaseRequest,
     RouterLeaseResponse,
@@ -82,6 +92,36 @@ GOLDEN: list[tuple[betterproto2.Message, str]] = [
         "080012030a01691a021000",
     ),
     (StopMessage(type=StopMessageType.STATUS, status=Status.UNEXPECTED_MESSAGE), "0801209103"),
+    (
+        Rpc(
+            subscriptions=[RpcSubOpts(subscribe=False, topicid="t")],
+            publish=[Message(from_=b"f", data=b"", seqno=b"n", topics=["a", "b"], signature=b"s", key=b"k")],
+        ),
+        "0a050800120174" + "1214" + "0a0166" + "1200" + "1a016e" + "220161" + "220162" + "2a0173" + "32016b",
+    ),
+    (
+        DirectoryRequest(
+            provide=DirectoryRecord(key=b"k", addresses=["a"], sequence=300, ttl=datetime.timedelta(seconds=900)),
+            provider="p",
+        ),
+        "0a0e" + "0a016b" + "120161" + "18ac02" + "2203088407" + "220170",
+    ),
+    (DirectoryRequest(find_providers=FindProviders(key=b"k", limit=20)), "12050a016b1014"),
+    (DirectoryRequest(find_peer=FindPeer(peer_id="p")), "1a030a0170"),
+    (
+        DirectoryResponse(
+            status=DirectoryStatus.LIMITED,
+            providers=[DirectoryProvider(peer_id="p", addresses=["a"], sequence=7, ttl=datetime.timedelta(seconds=1))],
+            sequence=300,
+            retry_after=datetime.timedelta(seconds=2),
+            placed=3,
+        ),
+        "0803" + "120c0a017012016118072202080118ac022202080228" + "03",
+    ),
+    (
+        MeshEvent(type=MeshEventType.KEY_ROTATION, peer_id="p", event_time=NOON, new_public_key=b"k", signature=b"s"),
+        "08011201701a0608c0edf4cd0622016b2a0173",
+    ),
     (AuthFrame(biscuit=b"b", target_service="t"), "0a0162120174"),
     (AuthResponse(success=True, error="e", biscuit=b"b"), "08011201651a0162"),
     (

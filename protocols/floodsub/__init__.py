@@ -1,0 +1,1 @@
+"""Floodsub, `/floodsub/1.0.0`: who subscribes to a topic hears all that is published on it."""
