@@ -48,14 +48,13 @@ class AdmissionBook:
             raise RejectedError("max_peers are admitted")
         self._admitted[peer] = Admitted(level, expires_at)
         heapq.heappush(self._expiries, (expires_at, peer))
-        if len(self._expiries) > 2 * len(self._admitted) + 64:  # renewals leave their old expiries behind
-            self._expiries = [(admitted.expires_at, one) for one, admitted in self._admitted.items()]
-            heapq.heapify(self._expiries)
+        self._sweep()
         self._changed.set()
 
     def revoke(self, peer: PeerId) -> None:
         """End a peer's admission now; those who asked by `on_lapse` are told."""
         if self._admitted.pop(peer, None) is not None:
+            self._sweep()
             for callback in self._on_lapse:
                 callback(peer)
 
@@ -101,3 +100,9 @@ class AdmissionBook:
             admitted = self._admitted.get(peer)
             if admitted and admitted.expires_at <= now:
                 self.revoke(peer)
+
+    def _sweep(self) -> None:
+        """Drop the expiries that renewals and departures left behind, when they are many or nobody is left."""
+        if len(self._expiries) > 2 * len(self._admitted) + 64 or not self._admitted:
+            self._expiries = [(admitted.expires_at, one) for one, admitted in self._admitted.items()]
+            heapq.heapify(self._expiries)

@@ -36,6 +36,12 @@ class ConnectionLimits:
     """Inbound handshakes under way at once; further connections are closed."""
     max_handshakes_per_source: int = 128
     """Those among them of one source address, so that one cannot take all the places."""
+    max_held_bytes: int = 1024 * 1024 * 1024
+    """What all sessions together may hold in memory: received and not read, queued and not sent. Beyond it the session
+    that holds most ends.
+    """
+    max_host_window_bytes: int = 1024 * 1024 * 1024
+    """Growth of the receive windows of all sessions together."""
 
     def __attrs_post_init__(self) -> None:
         if self.low_watermark >= self.high_watermark:

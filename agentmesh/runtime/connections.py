@@ -13,6 +13,7 @@ from agentmesh.abc import Direction
 from agentmesh.runtime.config import ConnectionLimits
 from agentmesh.runtime.figures import ABUSES, abuse_of
 from agentmesh.runtime.session import MuxSession
+from agentmesh.runtime.yamux import HostMemory
 from agentmesh.types import Address, PeerId
 
 IPV6_SOURCE_PREFIX = 56  # what one subscriber is usually given
@@ -31,6 +32,7 @@ class ConnectionStatistics:
     refused: dict[str, int]
     trimmed: int
     abused: dict[str, int]
+    held_bytes: int  # by the streams of all sessions: received and not read, queued and not sent
 
 
 class ConnectionManager:
@@ -38,9 +40,13 @@ class ConnectionManager:
 
     Args:
         limits: the watermarks and caps.
+
+    Attributes:
+        memory: what the streams of all sessions hold.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
+        self.memory = HostMemory(limits.max_host_window_bytes, limits.max_held_bytes, self._relieve)
         self._limits = limits
         self._sessions: dict[PeerId, list[MuxSession]] = {}
         self._tags: dict[PeerId, dict[str, int]] = {}
@@ -77,6 +83,7 @@ class ConnectionManager:
             refused=dict(self._refused),
             trimmed=self._trimmed,
             abused=dict(self._abused),
+            held_bytes=self.memory.held,
         )
 
     # ── accepting ──
@@ -159,6 +166,13 @@ class ConnectionManager:
         for session in candidates[: max(0, len(alive) - self._limits.low_watermark)]:
             self._trimmed += 1
             session.abort("trimmed: the host is above its high watermark")
+
+    def _relieve(self) -> None:
+        """End the sessions that hold most until all of them together hold no more than they may."""
+        while self.memory.is_full and (heaviest := max(self, key=lambda session: session.held_bytes, default=None)):
+            if not heaviest.held_bytes:
+                return
+            heaviest.overdraw()
 
 
 def _count_down(counts: Counter[str], key: str) -> None:

@@ -5,11 +5,21 @@ import enum
 import attrs
 import trio
 
-from agentmesh.errors import CertificateError, LimitExceededError, RejectedError, RemoteProtocolError
+from agentmesh.errors import (
+    REFUSALS,
+    CertificateError,
+    ErrorCode,
+    LimitExceededError,
+    RejectedError,
+    RemoteProtocolError,
+    StreamResetError,
+)
 from agentmesh.runtime.yamux import BOUNDS
+from agentmesh.types import PeerId, ProtocolId
 
 VIOLATION = "protocol_violation"
-ABUSES: tuple[str, ...] = (*BOUNDS, VIOLATION)
+HELD = "max_held_bytes"
+ABUSES: tuple[str, ...] = (*BOUNDS, HELD, VIOLATION)
 HANDSHAKE_FAILURES: tuple[str, ...] = ("timeout", "left", "too_long", "certificate", VIOLATION, "refused")
 
 
@@ -53,3 +63,11 @@ def failure_of(exc: Exception) -> str:
             return "refused"
         case _:
             return "left"
+
+
+def reset_error(peer: PeerId, protocol: ProtocolId, code: int, *, answered: bool, finished: bool) -> StreamResetError:
+    """What a stream that `peer` reset with `code` raises: a refusal only where no answer had come."""
+    name = ErrorCode(code).name if code in ErrorCode.__members__.values() else hex(code)
+    if code in REFUSALS and not answered:
+        return RejectedError(f"{peer} refused {protocol}: {name}", code)
+    return StreamResetError(f"{peer} reset {protocol}: {name}", code, finished=finished)

@@ -225,7 +225,7 @@ class Host:
     # ── sessions ──
 
     def _make_session(self, upgraded: Upgraded, direction: Direction, address: Address | None) -> MuxSession:
-        return MuxSession(upgraded, direction, self._acceptor, self.config.session, address)
+        return MuxSession(upgraded, direction, self._acceptor, self.config.session, address, self.connections.memory)
 
     async def _run_session(self, session: MuxSession) -> None:
         self.connections.add(session)

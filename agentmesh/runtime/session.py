@@ -10,27 +10,15 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from agentmesh.abc import Direction, Session
-from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, SessionClosedError
-from agentmesh.runtime import keepalive
+from agentmesh.errors import ErrorCode, LimitExceededError, RejectedError, RemoteProtocolError, SessionClosedError
+from agentmesh.runtime import keepalive, yamux
 from agentmesh.runtime.config import SessionConfig
-from agentmesh.runtime.figures import SessionStatistics, State
+from agentmesh.runtime.figures import HELD, SessionStatistics, State
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.keepalive import KeepAlive
 from agentmesh.runtime.link_writer import LinkWriter
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.upgrade import Upgraded
-from agentmesh.runtime.yamux import (
-    Channel,
-    ChannelFinished,
-    ChannelOpened,
-    ChannelReadable,
-    ChannelReset,
-    Event,
-    GoAwayReceived,
-    Mux,
-    PongReceived,
-    Waste,
-)
 from agentmesh.types import Address, PeerId, ProtocolId
 
 AcceptStream = Callable[[MuxStream], Awaitable[None]]
@@ -45,6 +33,7 @@ class MuxSession(Session):
         accept: runs in a task of the session for each stream that the peer opens.
         config: the bounds.
         address: of the peer, as dialled or seen.
+        memory: of the host, of which the session takes its part.
     """
 
     def __init__(
@@ -54,12 +43,16 @@ class MuxSession(Session):
         accept: AcceptStream,
         config: SessionConfig,
         address: Address | None = None,
+        memory: yamux.HostMemory | None = None,
     ) -> None:
         self.peer: PeerId = upgraded.peer
         self.direction = direction
         self.address = address
         self.config = config
-        self.mux = Mux(dialer=direction is Direction.OUTBOUND, limits=config.mux, now=trio.current_time())
+        self._host_memory = memory or yamux.HostMemory()
+        self._memory = yamux.Memory(config.mux.max_session_window_bytes, self._host_memory)
+        dials = direction is Direction.OUTBOUND
+        self.mux = yamux.Mux(dialer=dials, limits=config.mux, now=trio.current_time(), memory=self._memory)
         self.ended = trio.Event()
         self._link = upgraded.link
         self._early = upgraded.early
@@ -126,6 +119,7 @@ class MuxSession(Session):
         for stream in self._streams.values():
             stream.wake()
         self._streams.clear()
+        self._memory.release(self.config.mux.max_session_window_bytes)
 
     @property
     def is_open(self) -> bool:
@@ -163,9 +157,18 @@ class MuxSession(Session):
             await self._writer.say_farewell(self.mux.data_to_send(0)[0])
             self.ended.set()
 
+    @property
+    def held_bytes(self) -> int:
+        """What its streams hold in memory: received and not read, queued and not sent."""
+        return self._memory.held if self.is_open else 0
+
+    def overdraw(self) -> None:
+        """End the session, because it holds more than any other and all of them together too much."""
+        self._fail(LimitExceededError(f"{HELD}: nobody takes what waits here", limit=HELD))
+
     # ── for streams ──
 
-    def adopt(self, stream: MuxStream) -> Channel:
+    def adopt(self, stream: MuxStream) -> yamux.Channel:
         """Give an outbound stream its place on the wire."""
         channel = self.mux.open()
         self._streams[channel.id] = stream
@@ -176,7 +179,7 @@ class MuxSession(Session):
         if channel is not None and self._streams.get(channel.id) is stream:  # a peer may use a number again
             del self._streams[channel.id]
 
-    def read(self, channel: Channel, max_bytes: int | None) -> bytes:
+    def read(self, channel: yamux.Channel, max_bytes: int | None) -> bytes:
         data = self.mux.read(channel, max_bytes)
         if self.mux.wants_to_send and self.is_open:
             self.wake_writer()
@@ -195,7 +198,7 @@ class MuxSession(Session):
         error.__cause__ = self.failure
         return error
 
-    def charge(self, waste: Waste) -> None:
+    def charge(self, waste: yamux.Waste) -> None:
         """The peer wasted a stream. It may be its last."""
         if self.is_open:
             try:
@@ -229,28 +232,29 @@ class MuxSession(Session):
             self._act(event)
         if self.mux.wants_to_send:
             self.wake_writer()
+        self._host_memory.check()
 
-    def _act(self, event: Event) -> None:
+    def _act(self, event: yamux.Event) -> None:
         match event:
-            case ChannelReadable(channel) | ChannelFinished(channel):
+            case yamux.ChannelReadable(channel) | yamux.ChannelFinished(channel):
                 if stream := self._streams.get(channel.id):
                     stream.wake_receiver()
-            case ChannelReset(channel):
+            case yamux.ChannelReset(channel):
                 if stream := self._streams.get(channel.id):
                     stream.wake()
-            case ChannelOpened(channel):
+            case yamux.ChannelOpened(channel):
                 self._begin(channel)
-            case PongReceived(value):
+            case yamux.PongReceived(value):
                 self._keepalive.pong(value, trio.current_time())
                 self._ponged.set()
-            case GoAwayReceived():
+            case yamux.GoAwayReceived():
                 if self._state is State.OPEN:
                     self._state = State.DRAINING
 
-    def _begin(self, channel: Channel) -> None:
+    def _begin(self, channel: yamux.Channel) -> None:
         if self._state is not State.OPEN:
             self.mux.reset(channel, ErrorCode.SHUTDOWN)
-            self.charge(Waste.REFUSALS)
+            self.charge(yamux.Waste.REFUSALS)
             return
         stream = self._streams[channel.id] = MuxStream.inbound(self, channel)
         self._nursery.start_soon(self._accept, stream)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from agentmesh.abc import Direction, Stream
-from agentmesh.errors import REFUSALS, ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
+from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
+from agentmesh.runtime.figures import reset_error
 from agentmesh.runtime.guard import Guard
-from agentmesh.runtime.multistream import Proposer, Responder
+from agentmesh.runtime.multistream import MAX_MESSAGE_BYTES, Proposer, Responder
+from agentmesh.runtime.pieces import pieces_of
 from agentmesh.runtime.yamux import Channel, Waste
 from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
 from agentmesh.types import PeerId, ProtocolId
@@ -71,8 +73,11 @@ class MuxStream(Stream):
             self._check_sendable()
             await trio.lowlevel.checkpoint_if_cancelled()
             await self._wait_room()
-            self._queue(data if isinstance(data, bytes) else bytes(data))
-            if not await self._wait_room():
+            waited = False
+            for piece in pieces_of(data, self._session.config.write_bytes):
+                self._queue(piece)
+                waited = await self._wait_room()
+            if not waited:
                 await trio.lowlevel.cancel_shielded_checkpoint()  # behind the bytes: the writer runs in it
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -103,14 +108,14 @@ class MuxStream(Stream):
             self._check_sendable()
         return waited
 
-    def _queue(self, data: bytes) -> Channel:
+    def _queue(self, data: bytes | memoryview) -> Channel:
         """Hand bytes to the mux, the negotiation before them."""
         self._check_sendable()
         channel = self._channel
         if channel is None:
             channel = self._channel = self._session.adopt(self)
         if self._prefix:
-            data, self._prefix = self._prefix + data, b""
+            data, self._prefix = self._prefix + bytes(data), b""
         self._session.mux.send(channel, data)
         self._session.wake_writer()
         return channel
@@ -195,12 +200,8 @@ class MuxStream(Stream):
         self.wake()
 
     def _reset_error(self, channel: Channel) -> StreamResetError:
-        code = channel.reset_code
-        name = ErrorCode(code).name if code in ErrorCode.__members__.values() else hex(code)
-        if code in REFUSALS and not self._answered:
-            return RejectedError(f"{self.peer} refused {self.protocol}: {name}", code)
         finished = channel.state is State.CUT
-        return StreamResetError(f"{self.peer} reset {self.protocol}: {name}", code, finished=finished)
+        return reset_error(self.peer, self.protocol, channel.reset_code, answered=self._answered, finished=finished)
 
     # ── the end ──
 
@@ -215,9 +216,8 @@ class MuxStream(Stream):
     def _breakage(self) -> trio.BrokenResourceError | None:
         if self._closed:
             raise trio.ClosedResourceError("this stream was closed")
-        if self._channel is not None and self._channel.state in BROKEN:
-            return self._reset_error(self._channel)
-        return self._session.breakage()
+        channel = self._channel
+        return self._reset_error(channel) if channel and channel.state in BROKEN else self._session.breakage()
 
     async def aclose(self) -> None:
         if self._closed:
@@ -279,7 +279,7 @@ class MuxStream(Stream):
             trio.BrokenResourceError: the stream ended first.
         """
         while responder.agreed is None:
-            data = await self.receive_some()
+            data = await self.receive_some(MAX_MESSAGE_BYTES)  # what else is behind it stays in the window
             if not data:
                 raise StreamResetError("the peer ended the stream before it named a protocol")
             if responder.receive_data(data) is None and (answer := responder.data_to_send()):

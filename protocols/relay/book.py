@@ -104,10 +104,13 @@ class RelayBook:
     def release(self, peer: PeerId) -> None:
         """The peer is gone, or no longer admitted: its place is free. Its circuits are cut by the driver."""
         held = self._reservations.pop(peer, None)
-        if held is not None and held.source is not None:
+        if held is None:
+            return
+        if held.source is not None:
             self._by_source[held.source] -= 1
             if not self._by_source[held.source]:
                 del self._by_source[held.source]
+        self._sweep()
 
     def expire(self, now: float) -> None:
         """Free the places whose time is over."""
@@ -170,7 +173,11 @@ class RelayBook:
         if reservation.source is not None:
             self._by_source[reservation.source] += 1
         heapq.heappush(self._expiries, (reservation.expires_at, reservation.peer))
-        if len(self._expiries) > 2 * len(self._reservations) + 64:  # renewals leave their old expiries behind
+        self._sweep()
+        return reservation
+
+    def _sweep(self) -> None:
+        """Drop the expiries that renewals and departures left behind, when they are many or nobody is left."""
+        if len(self._expiries) > 2 * len(self._reservations) + 64 or not self._reservations:
             self._expiries = [(held.expires_at, held.peer) for held in self._reservations.values()]
             heapq.heapify(self._expiries)
-        return reservation

@@ -14,6 +14,8 @@ from agentmesh.errors import ErrorCode, StreamResetError
 from agentmesh.protocols.relay.book import CircuitEntry
 from agentmesh.protocols.relay.events import CircuitLimits
 
+READ_BYTES = 256 * 1024  # from one end at once; the rest stays in its window, where it is counted
+
 
 @attrs.define(eq=False)
 class Circuit:
@@ -79,7 +81,7 @@ class Circuit:
     async def _copy(self, source: Stream, sink: Stream, early: bytes, scope: trio.CancelScope) -> None:
         left = self.limits.max_bytes or float("inf")
         with scope, suppress(trio.BrokenResourceError):  # the end that broke is being watched
-            data = early or await source.receive_some()
+            data = early or await source.receive_some(READ_BYTES)
             while data:
                 if len(data) > left:
                     await self._hand_on(sink, data[: int(left)])
@@ -87,7 +89,7 @@ class Circuit:
                     return
                 left -= len(data)
                 await self._hand_on(sink, data)
-                data = await source.receive_some()
+                data = await source.receive_some(READ_BYTES)
             await sink.send_eof()
 
     async def _hand_on(self, sink: Stream, data: bytes | bytearray | memoryview) -> None:

@@ -67,6 +67,16 @@ def test_ten_thousand_renewals_leave_no_trace() -> None:
     assert book.pending_expiries <= 100
 
 
+def test_whoever_has_left_leaves_no_expiry_behind() -> None:
+    book = AdmissionBook(lambda: 0.0)
+    peers = [Identity.generate().peer for _ in range(200)]
+    for peer in peers:
+        book.admit(peer, Admission.MEMBER, 1e9)
+    for left, peer in zip(reversed(range(200)), peers, strict=True):
+        book.revoke(peer)
+        assert book.pending_expiries <= (2 * left + 64 if left else 0)
+
+
 async def test_the_timer_follows_the_earliest_expiry(autojump_clock: MockClock) -> None:
     lapsed: dict[PeerId, float] = {}
     book = AdmissionBook(trio.current_time)

@@ -27,6 +27,8 @@ SHOWN_BY: dict[type, dict[str, str]] = {
         "max_per_source": "test_connections.py::test_a_source_holds_so_many_connections",
         "max_handshakes": "test_connections.py::test_so_many_handshakes_at_once",
         "max_handshakes_per_source": "test_connections.py::test_one_source_cannot_take_all_the_handshakes",
+        "max_held_bytes": "test_memory.py::test_the_session_that_holds_most_ends_when_all_hold_too_much",
+        "max_host_window_bytes": "test_memory.py::test_windows_of_all_sessions_grow_within_one_bound",
     },
     HostConfig: {
         "handshake_timeout": "test_host.py::test_a_client_that_stops_in_the_handshake_is_cut_at_the_deadline",

@@ -12,7 +12,7 @@ from agentmesh.errors import (
     RemoteProtocolError,
     StreamResetError,
 )
-from agentmesh.runtime.figures import ABUSES, HANDSHAKE_FAILURES, VIOLATION, abuse_of, failure_of
+from agentmesh.runtime.figures import ABUSES, HANDSHAKE_FAILURES, HELD, VIOLATION, abuse_of, failure_of
 from agentmesh.runtime.yamux import BOUNDS
 
 
@@ -40,4 +40,4 @@ def test_what_ended_a_session() -> None:
     assert {abuse_of(LimitExceededError("", limit=bound)) for bound in BOUNDS} == set(BOUNDS)
     for error in (LimitExceededError("", limit="of something else"), LimitExceededError(""), RemoteProtocolError("")):
         assert abuse_of(error) == VIOLATION
-    assert set(ABUSES) == {*BOUNDS, VIOLATION}
+    assert set(ABUSES) == {*BOUNDS, HELD, VIOLATION}

@@ -4,9 +4,24 @@ from collections import deque
 
 from agentmesh.runtime.yamux.flow import ReceiveWindow
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+from agentmesh.runtime.yamux.memory import Memory
 from agentmesh.runtime.yamux.states import State
 
 Chunk = bytes | memoryview
+
+
+def take_front(queue: deque[Chunk], size: int) -> list[Chunk]:
+    """Take the first `size` bytes, or all when there are fewer, without copying them."""
+    taken: list[Chunk] = []
+    while queue and size:
+        chunk = queue.popleft()
+        if len(chunk) > size:
+            view = memoryview(chunk)
+            chunk = view[:size]
+            queue.appendleft(view[size:])
+        taken.append(chunk)
+        size -= len(chunk)
+    return taken
 
 
 class Channel:
@@ -21,6 +36,7 @@ class Channel:
     """
 
     __slots__ = (
+        "_memory",
         "fin_pending",
         "flags_pending",
         "id",
@@ -34,12 +50,13 @@ class Channel:
         "window",
     )
 
-    def __init__(self, stream_id: int, window: ReceiveWindow, flags_pending: int) -> None:
+    def __init__(self, stream_id: int, window: ReceiveWindow, flags_pending: int, memory: Memory) -> None:
+        self._memory = memory
         self.id = stream_id
         self.state = State.OPEN
         self.reset_code = 0
         self.window = window
-        self.inbox: deque[bytes] = deque()
+        self.inbox: deque[Chunk] = deque()
         self.outbox: deque[Chunk] = deque()
         self.queued = 0
         self.send_credit = INITIAL_WINDOW
@@ -63,37 +80,36 @@ class Channel:
             return self.send_credit > 0
         return self.fin_pending or self.flags_pending != 0
 
+    def queue(self, data: Chunk) -> None:
+        """Add bytes to those that wait to be sent."""
+        self.outbox.append(data)
+        self.queued += len(data)
+        self._memory.queue(len(data))
+
     def take(self, size: int) -> list[Chunk]:
         """Take exactly `size` queued bytes, without copying them."""
         self.queued -= size
-        taken: list[Chunk] = []
-        while size:
-            chunk = self.outbox.popleft()
-            if len(chunk) > size:
-                view = memoryview(chunk)
-                chunk, rest = view[:size], view[size:]
-                self.outbox.appendleft(rest)
-            taken.append(chunk)
-            size -= len(chunk)
-        return taken
+        self._memory.queue(-size)
+        return take_front(self.outbox, size)
 
     def take_received(self, max_bytes: int | None) -> bytes:
         """Take received bytes, at most `max_bytes`, as one piece."""
-        if not self.inbox:
-            return b""
-        if max_bytes is None and len(self.inbox) > 1:
-            data = b"".join(self.inbox)
+        if max_bytes is None or self.readable <= max_bytes:
+            taken = list(self.inbox)
             self.inbox.clear()
-            return data
-        data = self.inbox.popleft()
-        if max_bytes is not None and len(data) > max_bytes:
-            self.inbox.appendleft(data[max_bytes:])
-            data = data[:max_bytes]
-        return data
+        else:
+            taken = take_front(self.inbox, max_bytes)
+        return bytes(taken[0]) if len(taken) == 1 else b"".join(taken)
+
+    def discard(self) -> None:
+        """Forget everything received: nobody will read it."""
+        self.inbox.clear()
+        self.window.taken(self.readable)
 
     def drop(self) -> None:
         """Forget everything queued: the stream was reset."""
         self.outbox.clear()
+        self._memory.queue(-self.queued)
         self.queued = self.flags_pending = 0
         self.fin_pending = False
 

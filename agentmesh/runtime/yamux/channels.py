@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from agentmesh.errors import LocalProtocolError
 from agentmesh.runtime.yamux.channel import Channel
-from agentmesh.runtime.yamux.flow import ReceiveWindow, WindowBudget
+from agentmesh.runtime.yamux.flow import ReceiveWindow
 from agentmesh.runtime.yamux.limits import MuxLimits
+from agentmesh.runtime.yamux.memory import Memory
 from agentmesh.runtime.yamux.states import OVER, TRANSITIONS, Input
 
 
@@ -46,8 +47,8 @@ class Channels:
     Invariant: a stream is here until both its directions have ended and what we queued for it has left.
     """
 
-    def __init__(self, limits: MuxLimits) -> None:
-        self.budget = WindowBudget(limits.max_session_window_bytes)
+    def __init__(self, limits: MuxLimits, memory: Memory) -> None:
+        self._memory = memory
         self._limits = limits
         self._by_number: dict[int, Channel] = {}
         self._counts = [0, 0]  # by the parity of their number: who opened them
@@ -65,8 +66,8 @@ class Channels:
         return self._counts[number & 1]
 
     def add(self, number: int, flags_pending: int) -> Channel:
-        window = ReceiveWindow(self._limits.max_window_bytes, self.budget)
-        channel = self._by_number[number] = Channel(number, window, flags_pending)
+        window = ReceiveWindow(self._limits.max_window_bytes, self._memory)
+        channel = self._by_number[number] = Channel(number, window, flags_pending, self._memory)
         self._counts[number & 1] += 1
         return channel
 

@@ -3,20 +3,9 @@
 from collections import deque
 
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
+from agentmesh.runtime.yamux.memory import Memory
 
 HELD_BACK = 97  # bytes
-
-
-class WindowBudget:
-    """How much all windows of a session may grow beyond their initial size, in bytes."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.left = max_bytes
-
-    def take(self, wanted: int) -> int:
-        taken = min(wanted, self.left)
-        self.left -= taken
-        return taken
 
 
 class ReceiveWindow:
@@ -31,15 +20,15 @@ class ReceiveWindow:
     """
 
     __slots__ = (
-        *("_budget", "_consumed", "_drained", "_exhausted", "_limits", "_max_size", "_received"),
+        *("_consumed", "_drained", "_exhausted", "_limits", "_max_size", "_memory", "_received"),
         *("buffered", "credit", "size"),
     )
 
-    def __init__(self, max_size: int, budget: WindowBudget) -> None:
+    def __init__(self, max_size: int, memory: Memory) -> None:
         self.size = self.credit = INITIAL_WINDOW
         self.buffered = 0
         self._max_size = max_size
-        self._budget = budget
+        self._memory = memory
         self._received = 0  # since the beginning
         self._limits: deque[int] = deque()  # where older credit ends, counted like it; the newest is not among them
         self._consumed = 0  # of the window that is being judged
@@ -52,6 +41,7 @@ class ReceiveWindow:
             return False
         self.credit -= size
         self.buffered += size
+        self._memory.receive(size)
         self._received += size
         while self._limits and self._limits[0] < self._received:
             self._limits.popleft()
@@ -65,7 +55,7 @@ class ReceiveWindow:
         Credit goes out when half the window is due, so that a stream costs one update per half window. A few bytes are
         held back: where a round number of them ended, frames would end by chance.
         """
-        self.buffered -= size
+        self.taken(size)
         self._consumed += size
         if not self.buffered:
             self._drained = True
@@ -81,13 +71,18 @@ class ReceiveWindow:
         self.credit += due
         return due
 
+    def taken(self, size: int) -> None:
+        """Count bytes taken from, or dropped of, a stream that gets no credit any more."""
+        self.buffered -= size
+        self._memory.receive(-size)
+
     def _judge(self) -> None:
         """A whole window has been consumed: grow if it was what limited the stream."""
         if self._exhausted and self._drained:
-            self.size += self._budget.take(min(self.size, self._max_size - self.size))
+            self.size += self._memory.grow(min(self.size, self._max_size - self.size))
         self._consumed, self._exhausted, self._drained = 0, False, False
 
     def release(self) -> None:
-        """The stream is over: its growth goes back to the session's budget."""
-        self._budget.left += self.size - INITIAL_WINDOW
+        """The stream is over: others may grow by what it has grown."""
+        self._memory.grow(INITIAL_WINDOW - self.size)
         self.size = INITIAL_WINDOW

@@ -23,7 +23,7 @@ class MuxLimits:
     """Growth of all windows of the session together, so that many fast streams do not multiply the former."""
     max_buffered_bytes: int = 256 * 1024 * 1024
     """What may wait on all streams of the session for applications to take it: as much as a thousand first windows.
-    Beyond it the session ends. It is looked at whenever an eighth of it has come, so that it costs nothing.
+    Beyond it the session ends.
     """
     max_frame_bytes: int = 64 * 1024
     """The largest data frame sent: one stream's turn when several have something to say."""

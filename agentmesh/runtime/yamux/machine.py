@@ -40,6 +40,7 @@ from agentmesh.runtime.yamux.frames import (
 )
 from agentmesh.runtime.yamux.ledger import Ledger, Waste
 from agentmesh.runtime.yamux.limits import MuxLimits
+from agentmesh.runtime.yamux.memory import Memory
 from agentmesh.runtime.yamux.outbox import Outbox
 from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, Input, State
 
@@ -60,6 +61,7 @@ class MuxStatistics:
     refused_streams: int
     stalled_streams: int  # reset because the peer gave them no credit
     window_bytes_left: int
+    held_bytes: int  # received and not read, queued and not sent
 
 
 class Mux:
@@ -69,23 +71,26 @@ class Mux:
         dialer: whether this side dialled the link; the dialer's streams have odd numbers.
         limits: the bounds on the peer.
         now: seconds on the driver's clock.
+        memory: where its bytes are counted, with a growth of max_session_window_bytes.
 
     Every method may raise LocalProtocolError (our caller misused it: nothing happened). `receive_data` raises
     RemoteProtocolError once the peer broke the protocol; the mux is then finished, and `data_to_send` gives the
     go-away.
     """
 
-    def __init__(self, *, dialer: bool, limits: MuxLimits | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self, *, dialer: bool, limits: MuxLimits | None = None, now: float = 0.0, memory: Memory | None = None
+    ) -> None:
         self._limits = limits or MuxLimits()
         self._next_id = 1 if dialer else 2
-        self._channels = Channels(self._limits)
+        self.memory = memory or Memory(self._limits.max_session_window_bytes)
+        self._channels = Channels(self._limits, self.memory)
         self._cutter = FrameCutter()
         self._outbox = Outbox(self._limits.max_frame_bytes)
         self._ledger = Ledger(self._limits.allowances, now)
         self._events: list[Event] = []
         self._body: Channel | None = None  # whose bytes come next; None for those that nobody wants
         self._body_flags = 0
-        self._unjudged_bytes = 0  # received since it was last asked how much waits for applications
         self._late_frames = 0
         self._stalled_streams = 0
         self._refused = 0
@@ -116,7 +121,8 @@ class Mux:
             late_frames=self._late_frames,
             refused_streams=self._refused,
             stalled_streams=self._stalled_streams,
-            window_bytes_left=self._channels.budget.left,
+            window_bytes_left=self.memory.growth_left,
+            held_bytes=self.memory.held,
         )
 
     def check_room(self) -> None:
@@ -151,8 +157,7 @@ class Mux:
         if channel.state not in SENDABLE:
             raise LocalProtocolError(f"send on a stream that is {channel.state.value}")
         if data:
-            channel.outbox.append(data)
-            channel.queued += len(data)
+            channel.queue(data)
             self._outbox.schedule(channel)
 
     def finish(self, channel: Channel) -> None:
@@ -167,28 +172,28 @@ class Mux:
             channel.fin_pending = True
             self._outbox.schedule(channel)
         unread = bool(channel.inbox)
-        channel.inbox.clear()
+        channel.discard()
         self._channels.step(channel, Input.CLOSE)
         self._channels.linger(channel, now)
         if channel.state is State.ABANDONED and unread:
             self._shed(channel)
 
     def reset(self, channel: Channel, code: int = ErrorCode.NO_ERROR) -> None:
-        """Cut both directions now. A stream that is over stays as it is."""
+        """Cut both directions now, and read no more. A stream that is over stays as it is."""
+        channel.discard()
         if channel.state in OVER and channel.flushed:
             return
         if not channel.flags_pending & SYN:  # a stream whose SYN never left needs no RST
             self._outbox.control += encode_header(FrameType.WINDOW_UPDATE, RST, channel.id, code)
         channel.reset_code = code
         channel.drop()
-        channel.inbox.clear()
         self._channels.step(channel, Input.SEND_RST)
 
     def read(self, channel: Channel, max_bytes: int | None = None) -> bytes:
         """Take received bytes, by default all; the credit for them goes back to the peer. b"" when there are none."""
         data = channel.take_received(max_bytes)
         if channel.state not in READABLE:
-            channel.window.buffered -= len(data)
+            channel.window.taken(len(data))
         elif credit := channel.window.consumed(len(data)):
             self._outbox.control += encode_header(FrameType.WINDOW_UPDATE, 0, channel.id, credit)
         return data
@@ -341,13 +346,7 @@ class Mux:
         if not channel.window.received(header.length):
             raise LimitExceededError(f"stream {channel.id}: {header.length} bytes beyond its window", limit=OVERRUN)
         self._body = channel
-        self._unjudged_bytes += header.length
-        if self._unjudged_bytes > self._limits.max_buffered_bytes // 8:
-            self._judge_buffered()
-
-    def _judge_buffered(self) -> None:
-        self._unjudged_bytes = 0
-        if sum(channel.readable for channel in self._channels if channel.inbox) > self._limits.max_buffered_bytes:
+        if self.memory.received > self._limits.max_buffered_bytes:
             raise LimitExceededError(f"{BUFFERED}: nobody takes what the peer sends", limit=BUFFERED)
 
     def _take_body(self, piece: bytes | memoryview) -> None:
@@ -373,7 +372,7 @@ class Mux:
             self._ledger.spend(Waste.RESETS)
         self._channels.step(channel, Input.RECV_RST)
         if channel.state is State.RESET:
-            channel.inbox.clear()
+            channel.discard()
         self._events.append(ChannelReset(channel))
 
     def _shed(self, channel: Channel) -> None:

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from agentmesh.runtime.yamux import Channel, ChannelOpened, Mux, MuxLimits
+from agentmesh.runtime.yamux import Channel, ChannelOpened, HostMemory, Memory, Mux, MuxLimits
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.runtime.yamux.states import OVER, SENDABLE, State
 
@@ -25,7 +25,12 @@ class TwoMuxes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.muxes = (Mux(dialer=True, limits=LIMITS), Mux(dialer=False, limits=LIMITS))
+        self.host = HostMemory(3 * INITIAL_WINDOW)  # as if one host had both ends
+        memories = [Memory(LIMITS.max_session_window_bytes, self.host) for _ in range(2)]
+        self.muxes = (
+            Mux(dialer=True, limits=LIMITS, memory=memories[0]),
+            Mux(dialer=False, limits=LIMITS, memory=memories[1]),
+        )
         self.wires = (bytearray(), bytearray())  # by receiver
         self.ends: dict[tuple[int, int], Channel] = {}  # (side, stream number)
         self.flows: dict[tuple[int, int], Flow] = {}  # (sending side, stream number)
@@ -142,6 +147,15 @@ class TwoMuxes(RuleBasedStateMachine):
             ):
                 assert channel.send_credit <= max(peer.window.size, INITIAL_WINDOW)
 
+    @invariant()
+    def memory_is_counted(self) -> None:
+        for mine, mux in enumerate(self.muxes):
+            channels = [channel for (side, _), channel in self.ends.items() if side == mine]
+            assert mux.memory.received == sum(channel.readable for channel in channels)
+            assert mux.memory.queued == sum(channel.queued for channel in channels)
+        assert self.host.held == sum(mux.memory.held for mux in self.muxes)
+        assert 0 <= self.host.growth_left <= 3 * INITIAL_WINDOW
+
     def teardown(self) -> None:
         self.settle()
         for (side, _), channel in self.ends.items():
@@ -151,7 +165,9 @@ class TwoMuxes(RuleBasedStateMachine):
             statistics = mux.statistics()
             assert statistics.inbound_streams == statistics.outbound_streams == statistics.lingering_streams == 0
             assert statistics.window_bytes_left == LIMITS.max_session_window_bytes
+            assert statistics.held_bytes == 0
             assert mux.flushed
+        assert (self.host.held, self.host.growth_left) == (0, 3 * INITIAL_WINDOW)
 
 
 TestTwoMuxes = TwoMuxes.TestCase
