@@ -19,12 +19,13 @@ from agentmesh.errors import AddressError, DialError
 from agentmesh.transports.h2_machine import Carrier
 from agentmesh.transports.h2_stream import open_connection
 from agentmesh.transports.handshakes import Handshakes
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
     Parts,
     accept_forever,
     bound_addresses,
-    connect_tcp,
+    connect,
     listen_tcp,
     source_address,
 )
@@ -51,6 +52,9 @@ class H2Transport(Transport):
             its ALPN is set to h2. So is that of `server_context`.
         server_context: the certificate to serve TLS with; without it that cannot be listened on.
         config: the bounds.
+        proxies: what is dialled through which proxy; what the environment says now if it is None, `DIRECT` for nothing.
+    Raises:
+        AddressError: the environment names a proxy that is none.
     """
 
     def __init__(
@@ -59,10 +63,12 @@ class H2Transport(Transport):
         client_context: ssl.SSLContext | None = None,
         server_context: ssl.SSLContext | None = None,
         config: H2Config | None = None,
+        proxies: ProxyRules | None = None,
     ) -> None:
         self._given_client_context = client_context
         self._server_context = server_context
         self._config = config or H2Config()
+        self._proxies = ProxyRules.from_environment() if proxies is None else proxies
         if server_context is not None:
             server_context.set_alpn_protocols([ALPN])
 
@@ -81,7 +87,7 @@ class H2Transport(Transport):
         target = _target(address)
         if target is None or not target.endpoint.port:
             raise AddressError(f"not an address to dial over HTTP/2: {address}")
-        async with await connect_tcp(target.endpoint, address) as tcp:
+        async with await connect(target.endpoint, address, self._proxies) as tcp:
             deadline = trio.current_time() + self._config.handshake_timeout
             wire: trio.abc.Stream = tcp
             if target.server_name is not None:

@@ -12,7 +12,9 @@ import trio
 from multiaddr.utils import get_network_addrs
 
 from agentmesh.errors import DialError
-from agentmesh.types import Address
+from agentmesh.transports.proxy import Proxy, ProxyRules
+from agentmesh.transports.proxy_tunnel import no_tunnel, open_tunnel
+from agentmesh.types import Address, ascii_name
 
 logger = logging.getLogger(__name__)
 
@@ -55,20 +57,39 @@ def split_endpoint(address: Address) -> tuple[Endpoint, Parts] | None:
             return None
 
 
-async def connect_tcp(endpoint: Endpoint, address: Address) -> trio.SocketStream:
-    """A connection to the first IP address of the host that answers, by happy eyeballs (RFC 8305).
+async def connect(endpoint: Endpoint, address: Address, proxies: ProxyRules) -> trio.abc.Stream:
+    """A connection to the host, through its proxy if it has one.
 
     Args:
-        endpoint: where to.
+        endpoint: where to. Through a proxy a name is the proxy's to look up, be it /dns, /dns4 or /dns6.
         address: what to call it in an error.
+        proxies: what is reached through which proxy.
     Raises:
-        DialError: nobody answered, or there is no such host.
+        DialError: nobody answered, or there is no such host; ProxyError when that is the proxy's doing.
     Cancellation: safe; no socket is left.
     """
+    if not endpoint.is_literal:
+        endpoint = attrs.evolve(endpoint, host=ascii_name(endpoint.host))
+    proxy = proxies.proxy_for(endpoint.host, endpoint.port)
+    if proxy is not None:
+        return await _connect_through(proxy, endpoint.authority)
     try:
-        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port, local_address=SOURCES[endpoint.kind])
+        return await _open_tcp(endpoint.host, endpoint.port, SOURCES[endpoint.kind])
     except OSError as exc:
         raise DialError(f"cannot connect to {address}: {exc}") from exc
+
+
+async def _connect_through(proxy: Proxy, target: str) -> trio.abc.Stream:
+    try:
+        stream = await _open_tcp(proxy.host, proxy.port)
+    except OSError as exc:
+        raise no_tunnel(proxy, target, exc, retryable=True) from exc
+    return await open_tunnel(stream, proxy, target)
+
+
+async def _open_tcp(host: str, port: int, source: str | None = None) -> trio.SocketStream:
+    """A connection to the first IP address of the host that answers, by happy eyeballs (RFC 8305)."""
+    stream = await trio.open_tcp_stream(host, port, local_address=source)
     _tune(stream)
     return stream
 

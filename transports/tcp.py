@@ -1,6 +1,7 @@
 """Connections over TCP: `/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>`, to dial also with `/tls` or `/tls/sni/<name>`.
 
-The streams are Trio's own socket streams. Names can be dialled but not listened on; port 0 listens on a free one.
+The streams are Trio's own socket streams, or tunnels through an outbound proxy. Names can be dialled but not listened
+on; port 0 listens on a free one.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -10,12 +11,13 @@ import trio
 
 from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
     Endpoint,
     accept_forever,
     bound_addresses,
-    connect_tcp,
+    connect,
     listen_tcp,
     source_address,
     split_endpoint,
@@ -43,7 +45,16 @@ class TcpListener(Listener):
 
 
 class TcpTransport(Transport):
-    """Dial and listen over TCP."""
+    """Dial and listen over TCP.
+
+    Args:
+        proxies: what is dialled through which proxy; what the environment says now if it is None, `DIRECT` for nothing.
+    Raises:
+        AddressError: the environment names a proxy that is none.
+    """
+
+    def __init__(self, *, proxies: ProxyRules | None = None) -> None:
+        self._proxies = ProxyRules.from_environment() if proxies is None else proxies
 
     def can_dial(self, address: Address) -> bool:
         endpoint = _dialed_endpoint(address)
@@ -58,7 +69,7 @@ class TcpTransport(Transport):
         endpoint = _dialed_endpoint(address)
         if endpoint is None or not endpoint.port:
             raise AddressError(f"not an address to dial over TCP: {address}")
-        async with await connect_tcp(endpoint, address) as stream:
+        async with await connect(endpoint, address, self._proxies) as stream:
             yield stream
 
     @asynccontextmanager

@@ -16,11 +16,12 @@ import trio
 from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError, DialError
 from agentmesh.transports.handshakes import Handshakes
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.sockets import (
     Parts,
     accept_forever,
     bound_addresses,
-    connect_tcp,
+    connect,
     listen_tcp,
     source_address,
 )
@@ -50,6 +51,9 @@ class WebSocketTransport(Transport):
         client_context: how to verify servers; the system's roots if it is None.
         server_context: the certificate to serve `wss` with; without it that cannot be listened on.
         config: the bounds.
+        proxies: what is dialled through which proxy; what the environment says now if it is None, `DIRECT` for nothing.
+    Raises:
+        AddressError: the environment names a proxy that is none.
     """
 
     def __init__(
@@ -58,10 +62,12 @@ class WebSocketTransport(Transport):
         client_context: ssl.SSLContext | None = None,
         server_context: ssl.SSLContext | None = None,
         config: WebSocketConfig | None = None,
+        proxies: ProxyRules | None = None,
     ) -> None:
         self._given_client_context = client_context
         self._server_context = server_context
         self._config = config or WebSocketConfig()
+        self._proxies = ProxyRules.from_environment() if proxies is None else proxies
 
     def can_dial(self, address: Address) -> bool:
         target = _target(address)
@@ -78,7 +84,7 @@ class WebSocketTransport(Transport):
         target = _target(address)
         if target is None or not target.endpoint.port:
             raise AddressError(f"not an address to dial over WebSocket: {address}")
-        async with await connect_tcp(target.endpoint, address) as tcp:
+        async with await connect(target.endpoint, address, self._proxies) as tcp:
             deadline = trio.current_time() + self._config.handshake_timeout
             carrier: trio.abc.Stream = tcp
             if target.server_name is not None:
