@@ -210,6 +210,7 @@ class CircuitListener(Listener):
         async with trio.open_nursery() as nursery:
             async for place in self._arrivals:
                 nursery.start_soon(place.run, handler)
+                del place  # else the last circuit would be kept until the next one comes
 
     def close(self) -> None:
         """Nobody listens any more: the circuits that still wait end."""

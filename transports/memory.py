@@ -100,6 +100,7 @@ class MemoryListener(Listener):
         async with trio.open_nursery() as nursery:
             async for stream, source in self._arrivals:
                 nursery.start_soon(run_handler, handler, stream, source)
+                del stream, source  # else the last connection would be kept until the next one comes
 
     def close(self) -> None:
         """Free the number; connections that nobody accepted end."""

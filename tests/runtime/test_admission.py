@@ -69,7 +69,7 @@ def test_ten_thousand_renewals_leave_no_trace() -> None:
 
 def test_whoever_has_left_leaves_no_expiry_behind() -> None:
     book = AdmissionBook(lambda: 0.0)
-    peers = [Identity.generate().peer for _ in range(200)]
+    peers = [PeerId.from_ed25519(bytes([number]) * 32) for number in range(200)]
     for peer in peers:
         book.admit(peer, Admission.MEMBER, 1e9)
     for left, peer in zip(reversed(range(200)), peers, strict=True):

@@ -61,6 +61,16 @@ def test_the_old_expiries_of_renewed_reservations_do_not_pile_up() -> None:
     assert len(book.reservations) == 2
 
 
+def test_whoever_has_left_leaves_no_expiry_behind() -> None:
+    book = RelayBook()
+    peers = [PeerId.from_ed25519(bytes([n]) * 32) for n in range(200)]
+    for peer in peers:
+        book.reserve(peer, None, FOREVER, 0.0)
+    for left, peer in zip(reversed(range(200)), peers, strict=True):
+        book.release(peer)
+        assert len(book._expiries) <= (2 * left + 64 if left else 0)  # pyright: ignore[reportPrivateUsage]
+
+
 def test_a_circuit_needs_a_reservation_at_its_far_end() -> None:
     book = RelayBook(SMALL)
     assert book.open_circuit(PEERS[0], PEERS[1], 0.0) is Status.NO_RESERVATION
