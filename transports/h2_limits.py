@@ -16,6 +16,7 @@ MAX_HEADER_BYTES = 16 * 1024  # of one header block, as sent and as unpacked
 MAX_CONTINUATIONS = 8  # frames behind the first of a header block
 FLOOD_BURST = 500  # frames without data that may come at once: PING, SETTINGS, resets, requests, empty DATA…
 FLOOD_PER_SECOND = 50.0  # and how many of them the budget regains
+UPDATES_PER_FRAME = 4  # window updates that the peer may send for each frame of data: some send two at once
 
 
 class Frame(enum.IntEnum):
@@ -30,7 +31,6 @@ class Frame(enum.IntEnum):
 
 
 HEADER_FRAMES = (Frame.HEADERS, Frame.PUSH_PROMISE, Frame.CONTINUATION)
-FREE_FRAMES = (Frame.WINDOW_UPDATE, Frame.CONTINUATION)  # the one answers what we sent, the other has its own bounds
 END_STREAM = 0x01
 
 
@@ -49,6 +49,11 @@ class FrameGate:
         self._continuations = 0
         self._budget = float(FLOOD_BURST)
         self._spent_at: float | None = None
+        self._updates = 0  # that the peer has reason for
+
+    def earn(self) -> None:
+        """We sent a frame of data, for which window updates will come."""
+        self._updates += UPDATES_PER_FRAME
 
     def check(self, data: bytes | bytearray, now: float) -> None:
         """Look at what has come.
@@ -90,9 +95,15 @@ class FrameGate:
             raise LimitExceededError(f"a frame of {length} bytes", limit="MAX_FRAME_BYTES")
         if kind in HEADER_FRAMES:
             self._check_block(kind, length)
-        has_data = kind == Frame.DATA and (length > 0 or flags & END_STREAM)
-        if not has_data and kind not in FREE_FRAMES:
-            self.spend(now)
+        match kind:
+            case Frame.DATA if length or flags & END_STREAM:
+                pass
+            case Frame.CONTINUATION:
+                pass  # has its own bounds
+            case Frame.WINDOW_UPDATE if self._updates:
+                self._updates -= 1
+            case _:
+                self.spend(now)
 
     def _check_block(self, kind: int, length: int) -> None:
         more = kind == Frame.CONTINUATION

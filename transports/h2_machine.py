@@ -135,6 +135,7 @@ class Carrier:
         largest = self._h2.max_outbound_frame_size
         for start in range(0, taken, largest):
             self._h2.send_data(flow.id, data[start : min(start + largest, taken)])
+            self._gate.earn()
         self._collect()
         return taken
 

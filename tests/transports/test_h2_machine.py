@@ -273,6 +273,29 @@ def test_frames_that_carry_nothing_are_paid_for(flood: bytes) -> None:
     assert caught.value.limit == "FLOOD_BURST"
 
 
+def test_window_updates_are_free_only_for_what_we_sent() -> None:
+    update = frame(8, (1).to_bytes(4))
+    gate = FrameGate(from_client=False)
+    gate.check(SETTINGS, 0.0)
+    for _ in range(10_000):  # frames of ours, and the two updates that a peer may send for each
+        gate.earn()
+        gate.check(update * 2, 0.0)
+    gate.check(update * 2 * 10_000, 0.0)  # and two more that others would have sent
+    gate.check(update * (FLOOD_BURST - 1), 0.0)
+    with pytest.raises(LimitExceededError, match="carry no data"):
+        gate.check(update, 0.0)
+
+
+def test_a_flood_of_window_updates_costs_the_connection() -> None:
+    client, flow, server, accepted = connected()
+    server.send(accepted, memoryview(bytes(1000)))
+    deliver(client, server)
+    with pytest.raises(LimitExceededError):
+        server.receive_data(frame(8, (1).to_bytes(4)) * (FLOOD_BURST + 10), 0.0)
+    assert accepted.sending is Way.BROKEN
+    assert flow.sending is Way.OPEN
+
+
 def test_rapid_reset_costs_the_connection() -> None:
     """Streams opened and reset at once (CVE-2023-44487)."""
     stranger = Stranger()
