@@ -6,6 +6,7 @@ from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.runtime.yamux.memory import Memory
 
 HELD_BACK = 97  # bytes
+UPDATES_PER_WINDOW = 4  # with fewer, a path waits for credit though its window is as large as the path
 
 
 class ReceiveWindow:
@@ -52,8 +53,8 @@ class ReceiveWindow:
     def consumed(self, size: int) -> int:
         """Count bytes taken by the application. Returns the credit to send to the peer now, or 0.
 
-        Credit goes out when half the window is due, so that a stream costs one update per half window. A few bytes are
-        held back: where a round number of them ended, frames would end by chance.
+        Credit goes out when a quarter of the window is due, so that a stream costs four updates per window. A few bytes
+        are held back: where a round number of them ended, frames would end by chance.
         """
         self.taken(size)
         self._consumed += size
@@ -62,7 +63,7 @@ class ReceiveWindow:
         if self._consumed >= self.size:
             self._judge()
         due = self.size - self.credit - self.buffered
-        if due < self.size // 2:
+        if due < self.size // UPDATES_PER_WINDOW:
             return 0
         due -= HELD_BACK
         limit = self._received + self.credit

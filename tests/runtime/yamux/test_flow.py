@@ -5,6 +5,7 @@ import pytest
 from agentmesh.runtime.yamux import (
     MuxLimits,
 )
+from agentmesh.runtime.yamux.flow import UPDATES_PER_WINDOW
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from tests.runtime.yamux.two import BATCH, Two
 
@@ -24,7 +25,7 @@ def test_a_sender_stops_at_the_window_and_goes_on_with_credit() -> None:
     assert not ours.queued
 
 
-def test_credit_costs_one_update_per_half_window() -> None:
+def test_credit_costs_four_updates_per_window() -> None:
     two = Two()
     ours, theirs = two.opened(b"")
     two.dialer.send(ours, bytes(INITIAL_WINDOW))
@@ -33,7 +34,7 @@ def test_credit_costs_one_update_per_half_window() -> None:
     while two.listener.read(theirs, 1024):
         updates += two.listener.wants_to_send
         two.carry()
-    assert updates == 2
+    assert updates == UPDATES_PER_WINDOW
 
 
 def test_a_window_that_limits_grows_within_its_bounds() -> None:
