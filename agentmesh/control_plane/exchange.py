@@ -18,6 +18,7 @@ from agentmesh.control_plane.errors import (
     UnauthorizedError,
 )
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
+from agentmesh.transports.proxy import ProxyRules
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ ATTEMPT_TIMEOUT = 30.0  # seconds, from connecting to the last byte
 CONNECT_TIMEOUT = 10.0  # seconds
 STALE = "stale or invalid challenge timestamp"
 
-LOOPBACK: tuple[str, ...] = ("all://127.0.0.1", "all://[::1]", "all://localhost")
+PORTS = {"http": 80, "https": 443}  # of a URL that names none
 
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -161,21 +162,30 @@ async def _read_bounded(response: httpx.Response) -> bytes:
 
 @asynccontextmanager
 async def open_http(url: str, transport: httpx.AsyncBaseTransport | None = None) -> AsyncGenerator[httpx.AsyncClient]:
-    """An HTTP client for one base URL. Proxies are as the environment says, but never for this machine itself.
+    """An HTTP client for one base URL. Proxies are as the environment says, read as for the transports.
 
     Raises:
         ValueError: `url` is no HTTP URL.
+        AddressError: the environment names a proxy that is none. (It is a ValueError too.)
     """
     try:
         base = httpx.URL(url)
     except httpx.InvalidURL as exc:
         raise ValueError(f"not a URL: {url!r}") from exc
-    if base.scheme not in ("http", "https") or not base.host:
+    if base.scheme not in PORTS or not base.host:
         raise ValueError(f"not an HTTP URL: {url!r}")
-    direct = dict.fromkeys(LOOPBACK, None if transport is None else transport)
     timeout = httpx.Timeout(ATTEMPT_TIMEOUT, connect=CONNECT_TIMEOUT)
-    async with httpx.AsyncClient(base_url=base, transport=transport, mounts=direct, timeout=timeout) as http:
+    async with httpx.AsyncClient(base_url=base, transport=transport or _outbound(base), timeout=timeout) as http:
         yield http
+
+
+def _outbound(base: httpx.URL) -> httpx.AsyncBaseTransport:
+    """The network. httpx has its own reading of NO_PROXY, in which there are no networks."""
+    host, port = base.raw_host.decode(), base.port or PORTS[base.scheme]
+    proxy = ProxyRules.from_environment(base.scheme).proxy_for(host, port)
+    if proxy is None:
+        return httpx.AsyncHTTPTransport()
+    return httpx.AsyncHTTPTransport(proxy=httpx.Proxy(str(proxy), ssl_context=proxy.tls, auth=proxy.credentials))
 
 
 def _is_stale(answer: _Answer) -> bool:

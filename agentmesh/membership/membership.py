@@ -207,7 +207,7 @@ async def open_membership(
         state: where the credential is kept; None keeps it nowhere.
         wall_clock: seconds since 1970.
     Raises:
-        AddressError: the control plane's URL is none.
+        AddressError: the control plane's URL is none, or the environment names a proxy that is none.
         Otherwise as `Membership.begin`.
     """
     async with AsyncExitStack() as stack:
@@ -215,6 +215,8 @@ async def open_membership(
         opening = open_client(enrollment.control_plane, identity, wall_clock=wall_clock, backoff=backoff)
         try:
             client = await stack.enter_async_context(opening)
+        except AddressError:  # of a proxy
+            raise
         except ValueError:
             raise AddressError(f"the control plane's address is no HTTP URL: {enrollment.mesh!r}") from None
         membership = Membership(identity, client, enrollment, state, wall_clock)

@@ -29,9 +29,7 @@ from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.services import Dispatcher, ServiceTable
 from agentmesh.transports.circuit import CircuitTransport
-from agentmesh.transports.h2 import H2Transport
-from agentmesh.transports.tcp import TcpTransport
-from agentmesh.transports.websocket import WebSocketTransport
+from agentmesh.transports.standard import standard_transports
 from agentmesh.types import Address
 
 
@@ -47,11 +45,12 @@ async def run_node(
 
     Args:
         config: the settings.
-        transports: TCP, WebSocket and HTTP/2 when it is None. Circuits are always there.
+        transports: `standard_transports` when it is None. Circuits are always there.
         protocols: the application's own, beside the mesh's.
         wall_clock: seconds since 1970.
     Raises:
-        AddressError: the control plane's URL is none, or nothing here listens on one of the addresses.
+        AddressError: the control plane's URL is none, or an outbound proxy's, or nothing here listens on one of the
+            addresses.
         CredentialError: no credential to resume with, and no token.
         EnrollmentRejectedError: the token does not admit us.
         ControlPlaneError, RemoteProtocolError: the control plane refused, or was not there.
@@ -62,6 +61,7 @@ async def run_node(
     state = StateDir(config.state_dir) if config.state_dir else None
     identity = state.identity() if state else Identity.generate()
     enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_NODE)
+    transports = standard_transports() if transports is None else transports  # before an enrollment for nothing
     async with (
         open_membership(identity, enrollment, state=state, wall_clock=wall_clock) as membership,
         run_node_as(membership, config, transports=transports, protocols=protocols) as node,
@@ -99,7 +99,7 @@ async def run_node_as(
         relay.protocol(circuits.incoming),
         *protocols,
     ]
-    direct = [TcpTransport(), WebSocketTransport(), H2Transport()] if transports is None else transports
+    direct = standard_transports() if transports is None else transports
     async with (
         open_host(
             identity=membership.identity,

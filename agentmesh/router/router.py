@@ -22,9 +22,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
-from agentmesh.transports.h2 import H2Transport
-from agentmesh.transports.tcp import TcpTransport
-from agentmesh.transports.websocket import WebSocketTransport
+from agentmesh.transports.standard import standard_transports
 from agentmesh.types import Address, PeerId
 
 
@@ -75,10 +73,11 @@ async def open_router(
 
     Args:
         config: the settings.
-        transports: TCP, WebSocket and HTTP/2 when it is None.
+        transports: `standard_transports` when it is None.
         wall_clock: seconds since 1970.
     Raises:
-        AddressError: the control plane's URL is none, or nothing here listens on one of the addresses.
+        AddressError: the control plane's URL is none, or an outbound proxy's, or nothing here listens on one of the
+            addresses.
         CredentialError: no credential to resume with, and no token.
         EnrollmentRejectedError: the token does not admit us, or is none for a router.
         ControlPlaneError, RemoteProtocolError: the control plane refused, or was not there.
@@ -88,6 +87,7 @@ async def open_router(
     """
     state = StateDir(config.state_dir)
     enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_ROUTER)
+    transports = standard_transports() if transports is None else transports  # before an enrollment for nothing
     async with (
         open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock) as membership,
         open_router_as(membership, config, transports=transports) as router,
@@ -122,7 +122,7 @@ async def open_router_as(
     async with (
         open_host(
             identity=membership.identity,
-            transports=[TcpTransport(), WebSocketTransport(), H2Transport()] if transports is None else transports,
+            transports=standard_transports() if transports is None else transports,
             protocols=protocols,
             listen=config.listen,
             config=config.host,

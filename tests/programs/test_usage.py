@@ -125,6 +125,17 @@ def test_a_member_that_cannot_get_in_says_so_in_one_line(
     assert text in result.stderr
 
 
+@pytest.mark.parametrize("name", ["node", "router", "one"])
+def test_a_proxy_that_is_none_is_one_line_that_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://user:s3cret@proxy:1080")
+    bind = ("--bind-address", "127.0.0.1:0") if name == "one" else ()
+    result = run(name, "--data-dir", str(tmp_path / name), "--log-level", "error", *bind)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "agentmesh: HTTPS_PROXY: a proxy is reached by http or https, not by socks5\n"
+
+
 def test_the_demo_says_how_to_get_the_mcp_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentmesh.cli.demo.MCP_SDK", "a_package_that_is_not_there")
     result = run("demo")

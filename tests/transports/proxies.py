@@ -55,7 +55,7 @@ class ConnectProxy:
     """A CONNECT proxy (RFC 9110, 9.3.6): when either side ends, it ends the tunnel.
 
     Attributes:
-        names: the IP addresses of the names that it knows.
+        names: where its targets are: an IP address for a name, or a whole place for `name:port`.
         heads: the requests that came.
     """
 
@@ -78,7 +78,8 @@ class ConnectProxy:
             await client.send_all(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
             return
         self.heads.append(head)
-        host, _, port = self.targets[-1].rpartition(":")
+        target = self.targets[-1]
+        host, _, port = self.names.get(target, target).rpartition(":")
         try:
             server = await trio.open_tcp_stream(self.names.get(host, host.strip("[]")), int(port))
         except OSError:
