@@ -22,7 +22,7 @@ GATED = ProtocolId("/test/gated/1.0.0")
 TCP = "/ip4/127.0.0.1/tcp/0"
 WEBSOCKET = f"{TCP}/ws"
 MIB = 1024 * 1024
-TEN_MIB = 10 * MIB
+TEN_MIB, HUNDRED_MIB = 10 * MIB, 100 * MIB
 CHUNK = 64 * 1024
 
 

@@ -12,7 +12,7 @@ from agentmesh.identity import Identity
 from agentmesh.protocols import identify, ping
 from agentmesh.runtime.registry import Protocol
 from agentmesh.types import ProtocolId
-from tests.interop.hosts import CHUNK, COUNT, ECHO, GATED, MIB, TEN_MIB, count, echo, open_our_host
+from tests.interop.hosts import CHUNK, COUNT, ECHO, GATED, HUNDRED_MIB, MIB, TEN_MIB, count, echo, open_our_host
 from tests.interop.peer import KINDS, Kind, open_peer
 
 pytestmark = pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -45,8 +45,8 @@ async def test_it_dials_us(kind: Kind) -> None:
         assert ECHO in identity["protocols"]
         assert identity["listen"] == [str(host.addresses[0].without_peer())]
         assert bytes.fromhex(identity["public_key"]) == host.identity.public_key_bytes
-        answer = await peer.do("echo", peer=host.peer, size=TEN_MIB)
-        assert answer["size"] == TEN_MIB
+        answer = await peer.do("echo", peer=host.peer, size=HUNDRED_MIB)
+        assert answer["size"] == HUNDRED_MIB
         assert answer["received"] == answer["sent"]
         session = host.session(peer.peer)
         assert session is not None
@@ -65,7 +65,7 @@ async def test_we_dial_it(kind: Kind) -> None:
         assert info.agent_version.startswith(f"{kind.name}/")
         assert ECHO in info.protocols
         assert info.addresses == (peer.address.without_peer(),)
-        await echo(await host.open_stream(peer.peer, ECHO), TEN_MIB)
+        await echo(await host.open_stream(peer.peer, ECHO), HUNDRED_MIB)
         assert session.streams == ()
 
 

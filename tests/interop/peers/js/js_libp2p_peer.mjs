@@ -1,8 +1,9 @@
 // A peer that nobody here wrote: a js-libp2p host, told what to do by JSON lines, as py_libp2p_peer.py says.
 //
-//   node js_libp2p_peer.mjs --listen MULTIADDR … [--relay]
+//   node js_libp2p_peer.mjs --listen MULTIADDR … [--security tls|noise …] [--relay]
 //
-// It speaks TLS and yamux, over TCP and WebSocket. `--relay` makes it a circuit relay, without limits.
+// It speaks TLS, unless `--security` names others in the order of its liking, and yamux, over TCP and WebSocket. `--relay`
+// makes it a circuit relay, without limits.
 
 import { createHash, randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline'
@@ -11,6 +12,7 @@ import { parseArgs } from 'node:util'
 import { circuitRelayServer, circuitRelayTransport } from '@libp2p/circuit-relay-v2'
 import { publicKeyToProtobuf } from '@libp2p/crypto/keys'
 import { identify } from '@libp2p/identify'
+import { noise } from '@libp2p/noise'
 import { peerIdFromString } from '@libp2p/peer-id'
 import { ping } from '@libp2p/ping'
 import { tcp } from '@libp2p/tcp'
@@ -28,7 +30,11 @@ const MANY = 1024
 const STREAMS = { maxInboundStreams: MANY, maxOutboundStreams: MANY, runOnLimitedConnection: true }
 
 const { values: options } = parseArgs({
-  options: { listen: { type: 'string', multiple: true, default: [] }, relay: { type: 'boolean', default: false } }
+  options: {
+    listen: { type: 'string', multiple: true, default: [] },
+    security: { type: 'string', multiple: true, default: ['tls'] },
+    relay: { type: 'boolean', default: false }
+  }
 })
 
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + '\n')
@@ -77,7 +83,7 @@ const node = await createLibp2p({
   addresses: { listen: options.listen },
   connectionGater: { denyDialMultiaddr: () => false },
   connectionMonitor: { enabled: false }, // its pings would come between the tests'
-  connectionEncrypters: [tls()],
+  connectionEncrypters: options.security.map((name) => ({ tls, noise })[name]()),
   streamMuxers: [yamux()],
   transports: [tcp(), webSockets(), circuitRelayTransport()],
   services: {
