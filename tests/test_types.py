@@ -32,7 +32,12 @@ hosts = st.one_of(
 )
 ports = st.integers(0, 65535)
 places = st.one_of(
-    st.builds("{}/tcp/{}{}".format, hosts, ports, st.sampled_from(["", "/ws", "/wss", "/tls/ws", "/tls", "/tls/sni/r2.example"])),
+    st.builds(
+        "{}/tcp/{}{}".format,
+        hosts,
+        ports,
+        st.sampled_from(["", "/ws", "/wss", "/tls/ws", "/tls", "/tls/sni/r2.example"]),
+    ),
     st.builds("{}/udp/{}/quic-v1".format, hosts, ports),
     st.integers(0, 2**64 - 1).map("/memory/{}".format),
     st.just("/dnsaddr/mesh.example"),

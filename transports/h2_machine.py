@@ -57,6 +57,7 @@ class Carrier:
         self.accepted: deque[Flow] = deque()
         self.failure: str | None = None
         self._max_streams = max_streams
+        self._requested = 0  # the last stream that this side opened
         self._gate = FrameGate(from_client=not client)
         self._out = bytearray()
         self._h2 = _start(client, max_streams)
@@ -80,8 +81,7 @@ class Carrier:
                 left to send tells it so.
         """
         try:
-            self._gate.check(data, now)
-            for event in self._h2.receive_data(data):
+            for event in self._h2.receive_data(self._gate.check(data, now, self._requested)):
                 self._handlers.get(type(event), _ignore)(event, now)
             self._collect()
             if len(self._out) > MAX_UNSENT_BYTES + MAX_CONTROL_BYTES:
@@ -117,6 +117,7 @@ class Carrier:
     def request(self, authority: str, scheme: str) -> Flow:
         """Open a stream, as the client."""
         flow = self._add(self._h2.get_next_available_stream_id())
+        self._requested = flow.id
         flow.greeting = len(GREETING)
         head = [(b":method", METHOD), (b":scheme", scheme.encode()), (b":authority", authority.encode())]
         self._h2.send_headers(flow.id, [*head, (b":path", PATH), CONTENT_TYPE])

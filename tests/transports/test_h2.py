@@ -9,6 +9,7 @@ import h2.events
 import pytest
 import trio
 import trio.testing
+from h2.errors import ErrorCodes
 
 from agentmesh.abc import Transport
 from agentmesh.errors import AddressError, DialError
@@ -208,11 +209,11 @@ def answer_and_reset(connection: h2.connection.H2Connection, stream_id: int) -> 
 def answer_and_go_away(connection: h2.connection.H2Connection, stream_id: int) -> None:
     accept(connection, stream_id)
     connection.send_data(stream_id, b"before")
-    connection.close_connection()
+    connection.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
 
 
 def go_away(connection: h2.connection.H2Connection, stream_id: int) -> None:
-    connection.close_connection()
+    connection.close_connection(last_stream_id=0)
 
 
 def reset(connection: h2.connection.H2Connection, stream_id: int) -> None:

@@ -196,17 +196,6 @@ def test_a_released_stream_that_is_not_over_is_reset() -> None:
     assert client.failure is None
 
 
-def test_goaway_breaks_what_has_not_ended() -> None:
-    client, flow, server, accepted = connected()
-    server.send(accepted, memoryview(b"before"))
-    server.close()
-    client.receive_data(server.data_to_send(), 0.0)
-    assert client.failure is not None
-    assert "GOAWAY" in client.failure
-    assert flow.receiving is Way.BROKEN
-    assert client.take(flow, 10) == b"before"
-
-
 def test_a_stream_opened_reset_and_buried_in_one_flight_is_no_error() -> None:
     """h2 has seen the end of the flight before we see its beginning."""
     stranger = Stranger()
