@@ -15,7 +15,8 @@
     ├── AddressError                        not an address that any transport here speaks (also a ValueError)
     ├── ServiceError                        an application that this process serves did not start or stop as it should
     └── DialError                           no connection could be made; the attempts are its cause
-        └── NotConnectedError               nor could any: this node is attached to no router
+        ├── NotConnectedError               nor could any: this node is attached to no router
+        └── ProxyError(status, retryable)   the outbound proxy does not lead to the target
 
 Trio's own errors (ClosedResourceError, BrokenResourceError, BusyResourceError, TooSlowError) keep their meaning.
 """
@@ -154,6 +155,21 @@ class DialError(MeshError):
 
 class NotConnectedError(DialError):
     """This node is not connected to the mesh: it has no credential, or no router. It is worth trying again later."""
+
+
+class ProxyError(DialError):
+    """The outbound proxy does not lead to the target: it refused, failed, or is not there.
+
+    Attributes:
+        status: the HTTP status of its refusal; None when there was no answer.
+        retryable: whether the same dial may work later. Not when the proxy wants other credentials (407), forbids the
+            target (403), or is no proxy.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
 
 
 class ServiceError(MeshError):

@@ -90,13 +90,14 @@ class ProxyRules:
         """
         found = urllib.request.getproxies()  # as httpx and requests have it
         key = scheme if scheme in found else "all"
-        if key not in found:
+        bypass = Bypass.parse(f"{LOOPBACK},{found.get('no', '')}")
+        if key not in found or bypass.everything:
             return cls()
         try:
             proxy = Proxy.parse(found[key])
         except AddressError as exc:
             raise AddressError(f"{_variable(key)}: {exc}") from None
-        return cls(proxy, Bypass.parse(f"{LOOPBACK},{found.get('no', '')}"))
+        return cls(proxy, bypass)
 
     def proxy_for(self, host: str, port: int) -> Proxy | None:
         """The proxy that leads to a target; None when it is reached directly."""

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import trio
 
-from agentmesh.errors import DialError, RemoteProtocolError
+from agentmesh.errors import ProxyError, RemoteProtocolError
 from agentmesh.runtime.guard import Guard
 from agentmesh.transports.proxy import Proxy
 from agentmesh.transports.proxy_connect import ConnectExchange, Established
@@ -18,21 +18,6 @@ READ_BYTES = 4 * 1024
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 Data = bytes | bytearray | memoryview
-
-
-class ProxyError(DialError):
-    """The outbound proxy does not lead to the target: it refused, failed, or is not there.
-
-    Attributes:
-        status: the HTTP status of its refusal; None when there was no answer.
-        retryable: whether the same dial may work later. Not when the proxy wants other credentials (407), forbids the
-            target (403), or is no proxy.
-    """
-
-    def __init__(self, message: str, *, status: int | None = None, retryable: bool = False) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retryable = retryable
 
 
 class TunnelStream(trio.abc.Stream):

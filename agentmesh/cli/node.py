@@ -78,7 +78,8 @@ def command(
 ) -> None:
     """Run a node: a member that serves what runs beside it.
 
-    It holds sessions to routers, and other members reach it through them.
+    It holds sessions to routers, and other members reach it through them. It dials through the proxy that HTTPS_PROXY
+    names, but for what is in NO_PROXY.
     """
     config = NodeConfig(
         enrollment=enrollment(control_plane, token, labels), state_dir=data_dir, listen=listen, routers=routers

@@ -96,7 +96,8 @@ def command(
 ) -> None:
     """Run a router: it relays for members what it cannot read.
 
-    Members hold sessions to it, and reach each other through it.
+    Members hold sessions to it, and reach each other through it. It dials through the proxy that HTTPS_PROXY names, but
+    for what is in NO_PROXY.
     """
     try:
         connections = ConnectionLimits(

@@ -25,6 +25,7 @@ from agentmesh.control_plane.vouching import vouched_keys
 from agentmesh.credentials import TrustedKeys
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.identity import CHALLENGE_WINDOW, Identity, challenge_text
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.types import Address
 from agentmesh.wire.codec import decode
 from agentmesh.wire.messages.mesh.v1 import (
@@ -236,6 +237,7 @@ async def open_client(
     rng: Random | None = None,
     backoff: Backoff | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
+    proxies: ProxyRules | None = None,
 ) -> AsyncGenerator[ControlPlaneClient]:
     """`async with open_client("http://10.0.0.1:8080", identity) as control_plane:`
 
@@ -246,10 +248,12 @@ async def open_client(
         rng: for jitter; the operating system's when None.
         backoff: how long calls are retried.
         transport: instead of the network: `httpx.ASGITransport(app)` reaches an app in this process.
+        proxies: what is reached through which proxy; what the environment says now if it is None.
     Raises:
         ValueError: `url` is no HTTP URL.
+        AddressError: the environment names a proxy that is none. (It is a ValueError too.)
     """
-    async with open_http(url, transport) as http:
+    async with open_http(url, transport, proxies) as http:
         yield ControlPlaneClient(identity, Exchange(http, wall_clock, rng or SystemRandom(), backoff or Backoff()))
 
 

@@ -161,9 +161,15 @@ async def _read_bounded(response: httpx.Response) -> bytes:
 
 
 @asynccontextmanager
-async def open_http(url: str, transport: httpx.AsyncBaseTransport | None = None) -> AsyncGenerator[httpx.AsyncClient]:
-    """An HTTP client for one base URL. Proxies are as the environment says, read as for the transports.
+async def open_http(
+    url: str, transport: httpx.AsyncBaseTransport | None = None, proxies: ProxyRules | None = None
+) -> AsyncGenerator[httpx.AsyncClient]:
+    """An HTTP client for one base URL.
 
+    Args:
+        url: the base.
+        transport: instead of the network.
+        proxies: what is reached through which proxy; what the environment says now if it is None.
     Raises:
         ValueError: `url` is no HTTP URL.
         AddressError: the environment names a proxy that is none. (It is a ValueError too.)
@@ -175,14 +181,17 @@ async def open_http(url: str, transport: httpx.AsyncBaseTransport | None = None)
     if base.scheme not in PORTS or not base.host:
         raise ValueError(f"not an HTTP URL: {url!r}")
     timeout = httpx.Timeout(ATTEMPT_TIMEOUT, connect=CONNECT_TIMEOUT)
-    async with httpx.AsyncClient(base_url=base, transport=transport or _outbound(base), timeout=timeout) as http:
+    async with httpx.AsyncClient(
+        base_url=base, transport=transport or _outbound(base, proxies), timeout=timeout
+    ) as http:
         yield http
 
 
-def _outbound(base: httpx.URL) -> httpx.AsyncBaseTransport:
+def _outbound(base: httpx.URL, proxies: ProxyRules | None) -> httpx.AsyncBaseTransport:
     """The network. httpx has its own reading of NO_PROXY, in which there are no networks."""
     host, port = base.raw_host.decode(), base.port or PORTS[base.scheme]
-    proxy = ProxyRules.from_environment(base.scheme).proxy_for(host, port)
+    proxies = ProxyRules.from_environment(base.scheme) if proxies is None else proxies
+    proxy = proxies.proxy_for(host, port)
     if proxy is None:
         return httpx.AsyncHTTPTransport()
     return httpx.AsyncHTTPTransport(proxy=httpx.Proxy(str(proxy), ssl_context=proxy.tls, auth=proxy.credentials))

@@ -20,6 +20,7 @@ from agentmesh.membership.renewal import renewal_wait, retry_wait
 from agentmesh.membership.state import SavedCredential, StateDir
 from agentmesh.membership.verifier import Verifier
 from agentmesh.runtime.nursery import open_background
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.types import PeerId
 
 logger = logging.getLogger(__name__)
@@ -198,6 +199,7 @@ async def open_membership(
     *,
     state: StateDir | None = None,
     wall_clock: Callable[[], float] = time.time,
+    proxies: ProxyRules | None = None,
 ) -> AsyncGenerator[Membership]:
     """Be in the mesh: resume with what `state` holds, or enroll. `run` then keeps it so.
 
@@ -206,13 +208,16 @@ async def open_membership(
         enrollment: how to get in.
         state: where the credential is kept; None keeps it nowhere.
         wall_clock: seconds since 1970.
+        proxies: through which proxy the control plane is reached; what the environment says now if it is None.
     Raises:
         AddressError: the control plane's URL is none, or the environment names a proxy that is none.
         Otherwise as `Membership.begin`.
     """
     async with AsyncExitStack() as stack:
         backoff = Backoff(budget=enrollment.retry_budget)
-        opening = open_client(enrollment.control_plane, identity, wall_clock=wall_clock, backoff=backoff)
+        opening = open_client(
+            enrollment.control_plane, identity, wall_clock=wall_clock, backoff=backoff, proxies=proxies
+        )
         try:
             client = await stack.enter_async_context(opening)
         except AddressError:  # of a proxy

@@ -29,6 +29,7 @@ from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.services import Dispatcher, ServiceTable
 from agentmesh.transports.circuit import CircuitTransport
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.standard import standard_transports
 from agentmesh.types import Address
 
@@ -39,6 +40,7 @@ async def run_node(
     *,
     transports: Sequence[Transport] | None = None,
     protocols: Sequence[Protocol] = (),
+    proxies: ProxyRules | None = None,
     wall_clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Node]:
     """`async with run_node(config) as node:` — a member, attached to a router if one answered in time.
@@ -47,6 +49,8 @@ async def run_node(
         config: the settings.
         transports: `standard_transports` when it is None. Circuits are always there.
         protocols: the application's own, beside the mesh's.
+        proxies: through which proxy routers and the control plane are reached; what the environment says now if it is
+            None, `agentmesh.transports.proxy.DIRECT` for nothing. `transports` that are given have their own.
         wall_clock: seconds since 1970.
     Raises:
         AddressError: the control plane's URL is none, or an outbound proxy's, or nothing here listens on one of the
@@ -61,9 +65,11 @@ async def run_node(
     state = StateDir(config.state_dir) if config.state_dir else None
     identity = state.identity() if state else Identity.generate()
     enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_NODE)
-    transports = standard_transports() if transports is None else transports  # before an enrollment for nothing
+    # Made first: a proxy that is none is told before an enrollment.
+    transports = standard_transports(proxies) if transports is None else transports
+    opening = open_membership(identity, enrollment, state=state, wall_clock=wall_clock, proxies=proxies)
     async with (
-        open_membership(identity, enrollment, state=state, wall_clock=wall_clock) as membership,
+        opening as membership,
         run_node_as(membership, config, transports=transports, protocols=protocols) as node,
     ):
         yield node
@@ -130,6 +136,7 @@ def open_node(
     listen: Sequence[Address] = (),
     routers: int = 2,
     protocols: Sequence[Protocol] = (),
+    proxies: ProxyRules | None = None,
 ) -> AbstractAsyncContextManager[Node]:
     """`async with open_node("http://10.0.0.1:8080", token) as node:` — `run_node` with the settings that matter most.
 
@@ -141,6 +148,7 @@ def open_node(
         listen: where the node listens itself, if anywhere.
         routers: how many it is attached to.
         protocols: the application's own, beside the mesh's.
+        proxies: through which proxy routers and the control plane are reached; what the environment says if it is None.
     Raises:
         As `run_node`.
     """
@@ -150,4 +158,4 @@ def open_node(
         listen=tuple(listen),
         routers=routers,
     )
-    return run_node(config, protocols=protocols)
+    return run_node(config, protocols=protocols, proxies=proxies)

@@ -22,6 +22,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
+from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.standard import standard_transports
 from agentmesh.types import Address, PeerId
 
@@ -67,6 +68,7 @@ async def open_router(
     config: RouterConfig,
     *,
     transports: Sequence[Transport] | None = None,
+    proxies: ProxyRules | None = None,
     wall_clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Router]:
     """`async with open_router(config) as router:` — enrolled, listening and leased from the start of the block.
@@ -74,6 +76,8 @@ async def open_router(
     Args:
         config: the settings.
         transports: `standard_transports` when it is None.
+        proxies: through which proxy the control plane, and whom the router dials itself, are reached; what the
+            environment says now if it is None. `transports` that are given have their own.
         wall_clock: seconds since 1970.
     Raises:
         AddressError: the control plane's URL is none, or an outbound proxy's, or nothing here listens on one of the
@@ -87,9 +91,11 @@ async def open_router(
     """
     state = StateDir(config.state_dir)
     enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_ROUTER)
-    transports = standard_transports() if transports is None else transports  # before an enrollment for nothing
+    # Made first: a proxy that is none is told before an enrollment.
+    transports = standard_transports(proxies) if transports is None else transports
+    opening = open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock, proxies=proxies)
     async with (
-        open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock) as membership,
+        opening as membership,
         open_router_as(membership, config, transports=transports) as router,
     ):
         yield router

@@ -14,8 +14,9 @@ from agentmesh.control_plane.errors import ControlPlaneUnavailableError
 from agentmesh.errors import AddressError
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, open_membership
+from agentmesh.transports.proxy import DIRECT, ProxyRules
 from tests.transports.certificates import Authority
-from tests.transports.proxies import open_deed, open_proxy, read_head
+from tests.transports.proxies import open_deed, open_proxy, read_head, through
 from tests.transports.test_tcp import Names
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"  # no routers: an /info like any other
@@ -27,8 +28,8 @@ async def answer(stream: trio.abc.Stream) -> None:
 
 
 @asynccontextmanager
-async def calling(url: str) -> AsyncGenerator[ControlPlaneClient]:
-    async with open_client(url, Identity.generate(), backoff=Backoff(budget=0.0)) as client:
+async def calling(url: str, proxies: ProxyRules | None = None) -> AsyncGenerator[ControlPlaneClient]:
+    async with open_client(url, Identity.generate(), backoff=Backoff(budget=0.0), proxies=proxies) as client:
         yield client
 
 
@@ -91,6 +92,15 @@ async def test_a_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(ControlPlaneUnavailableError, match="407 Proxy Authentication Required") as caught:
                 await client.info()
     assert "s3cret" not in str(caught.value)
+
+
+async def test_what_is_said_counts_more_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    trio.socket.set_custom_hostname_resolver(Names("127.0.0.1"))
+    monkeypatch.setenv("ALL_PROXY", "socks5://h:1")
+    async with open_deed(answer) as port:
+        for url, proxies in ((f"http://plane.example:{port}", DIRECT), ("http://plane.example", through(port))):
+            async with calling(url, proxies) as client:
+                assert (await client.info()).routers == ()
 
 
 async def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

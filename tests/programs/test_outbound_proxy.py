@@ -8,9 +8,12 @@ import pytest
 
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.server import open_control_plane
+from agentmesh.errors import AddressError
 from agentmesh.membership import Enrollment
+from agentmesh.node import open_node
 from agentmesh.one import OneConfig, open_one
 from agentmesh.router import RouterConfig, open_router
+from agentmesh.transports.proxy import DIRECT
 from agentmesh.types import Address
 from tests.programs.programs import Machine
 from tests.transports.proxies import open_proxy
@@ -49,10 +52,19 @@ async def test_a_node_gets_to_its_router_through_the_proxy_alone(
     await machine.none_left()
 
 
-async def test_one_needs_no_proxy_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_needs_no_proxy_for_itself_and_a_node_may_be_told_to_take_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_proxy() as proxy:
         for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        async with open_one(OneConfig(data_dir=tmp_path / "mesh", bind_address="127.0.0.1:0")):
-            pass
-        assert proxy.heads == []
+        async with open_one(OneConfig(data_dir=tmp_path / "mesh", bind_address="127.0.0.1:0")) as mesh:
+            assert proxy.heads == []
+
+            for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
+                monkeypatch.setenv(name, "socks5://127.0.0.1:1")
+            with pytest.raises(AddressError, match="HTTPS_PROXY"):
+                async with open_node(mesh.control_plane.url, mesh.join_token):
+                    pass
+            async with open_node(mesh.control_plane.url, mesh.join_token, proxies=DIRECT) as node:
+                assert node.routers == (mesh.router.peer,)

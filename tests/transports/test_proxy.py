@@ -209,6 +209,8 @@ def test_this_machine_is_reached_directly_unless_one_says_otherwise() -> None:
         ({"HTTPS_PROXY": "", "ALL_PROXY": "http://c:1"}, "https", "http://c:1"),
         ({"all_proxy": "http://c:1"}, "https", "http://c:1"),
         ({"HTTPS_PROXY": "http://a:1", "ALL_PROXY": "socks5://c:1"}, "https", "http://a:1"),
+        ({"HTTPS_PROXY": "http://a:1", "NO_PROXY": "*"}, "https", None),
+        ({"ALL_PROXY": "socks5://c:1", "NO_PROXY": "*"}, "https", None),
         ({"HTTP_PROXY": "http://a:1"}, "https", None),
         ({"HTTP_PROXY": "http://a:1"}, "http", "http://a:1"),
         ({"HTTP_PROXY": "http://a:1", "REQUEST_METHOD": "GET"}, "http", None),  # a header of a CGI request: Proxy

@@ -8,14 +8,14 @@ import pytest
 import trio
 import trio.testing
 
-from agentmesh.errors import DialError
+from agentmesh.errors import DialError, ProxyError
 from agentmesh.runtime.nursery import open_background
 from agentmesh.testing import cancel_at_every_await, leaves_nothing
 from agentmesh.testing.transport_setup import echo
 from agentmesh.transports.proxy import Proxy, ProxyRules
 from agentmesh.transports.proxy_bypass import Bypass
 from agentmesh.transports.proxy_connect import MAX_ANSWER_BYTES
-from agentmesh.transports.proxy_tunnel import ANSWER_TIMEOUT, ProxyError, TunnelStream
+from agentmesh.transports.proxy_tunnel import ANSWER_TIMEOUT, TunnelStream
 from agentmesh.transports.tcp import TcpTransport
 from agentmesh.types import Address
 from tests.transports.certificates import Authority
