@@ -82,6 +82,15 @@ class ProxyRules:
     bypass: Bypass = Bypass.parse(LOOPBACK)
 
     @classmethod
+    def parse(cls, url: str, no_proxy: str = "") -> Self:
+        """The proxy of a URL, for all targets but this machine itself and those that `no_proxy` lists.
+
+        Raises:
+            AddressError: as `Proxy.parse`.
+        """
+        return cls(Proxy.parse(url), Bypass.parse(f"{LOOPBACK},{no_proxy}"))
+
+    @classmethod
     def from_environment(cls, scheme: str = "https") -> Self:
         """What `<scheme>_PROXY`, or else `ALL_PROXY`, and `NO_PROXY` say; in lower case they come first.
 
@@ -89,15 +98,13 @@ class ProxyRules:
             AddressError: the variable that it names is not the URL of a proxy.
         """
         found = urllib.request.getproxies()  # as httpx and requests have it
-        key = scheme if scheme in found else "all"
-        bypass = Bypass.parse(f"{LOOPBACK},{found.get('no', '')}")
-        if key not in found or bypass.everything:
+        key, no_proxy = scheme if scheme in found else "all", found.get("no", "")
+        if key not in found or Bypass.parse(no_proxy).everything:
             return cls()
         try:
-            proxy = Proxy.parse(found[key])
+            return cls.parse(found[key], no_proxy)
         except AddressError as exc:
             raise AddressError(f"{_variable(key)}: {exc}") from None
-        return cls(proxy, bypass)
 
     def proxy_for(self, host: str, port: int) -> Proxy | None:
         """The proxy that leads to a target; None when it is reached directly."""

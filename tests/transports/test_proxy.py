@@ -197,6 +197,9 @@ def test_this_machine_is_reached_directly_unless_one_says_otherwise() -> None:
     assert ProxyRules(PROXY, Bypass()).proxy_for("127.0.0.1", 443) is PROXY
     assert ProxyRules(PROXY, Bypass.parse("router.example")).proxy_for("router.example", 443) is None
     assert DIRECT.proxy_for("router.example", 443) is None
+    parsed = ProxyRules.parse("http://proxy.example:3128", "router.example")
+    hosts = ("router.example", "127.0.0.1", "other.example")
+    assert [parsed.proxy_for(host, 443) for host in hosts] == [None, None, PROXY]
 
 
 @pytest.mark.parametrize(
