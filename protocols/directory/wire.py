@@ -43,19 +43,18 @@ def encode_request(request: Request) -> bytes:
     """The message of a request. It decodes at the other end if the addresses end in /p2p/<provider>, are no more than
     MAX_ADDRESSES and no longer than MAX_ADDRESS_CHARS.
     """
-    match request:
-        case Provide(announcement, provider):
-            record = pb.DirectoryRecord(
-                key=announcement.key,
-                addresses=list(map(str, announcement.addresses)),
-                sequence=announcement.sequence,
-                ttl=to_duration(announcement.ttl),
-            )
-            return bytes(pb.DirectoryRequest(provide=record, provider=str(provider) if provider else ""))
-        case FindProviders(key, limit):
-            return bytes(pb.DirectoryRequest(find_providers=pb.FindProviders(key=key, limit=limit)))
-        case FindPeer(peer):
-            return bytes(pb.DirectoryRequest(find_peer=pb.FindPeer(peer_id=str(peer))))
+    if isinstance(request, FindPeer):
+        return bytes(pb.DirectoryRequest(find_peer=pb.FindPeer(peer_id=str(request.peer))))
+    if isinstance(request, FindProviders):
+        return bytes(pb.DirectoryRequest(find_providers=pb.FindProviders(key=request.key, limit=request.limit)))
+    said = request.announcement
+    record = pb.DirectoryRecord(
+        key=said.key,
+        addresses=list(map(str, said.addresses)),
+        sequence=said.sequence,
+        ttl=to_duration(said.ttl),
+    )
+    return bytes(pb.DirectoryRequest(provide=record, provider=str(request.provider or "")))
 
 
 def decode_request(data: bytes, asker: PeerId) -> Request:
