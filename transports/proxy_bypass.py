@@ -46,7 +46,7 @@ class Entry:
             return False
         if self.network is not None:
             return any(ip in self.network for ip in ips)
-        return not ips and bool(self.name) and f".{name}".endswith(f".{self.name}")
+        return not ips and f".{name}".endswith(f".{self.name}")
 
 
 @attrs.frozen

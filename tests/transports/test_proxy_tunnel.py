@@ -137,6 +137,20 @@ async def test_a_tunnel_keeps_trios_contract_while_it_holds_first_bytes() -> Non
         await stream.receive_some()
 
 
+async def test_a_tunnel_that_is_closed_under_a_reader_has_no_end() -> None:
+    async def read(stream: TunnelStream) -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            while True:
+                assert await stream.receive_some() != b""
+
+    for _ in range(20):  # whoever comes first
+        one, _other = trio.testing.memory_stream_pair()
+        stream = TunnelStream(one, b"first")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read, stream)
+            nursery.start_soon(stream.aclose)
+
+
 # ── proxies that refuse ──
 
 
