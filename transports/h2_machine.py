@@ -74,12 +74,14 @@ class Carrier:
     # ── the connection ──
 
     def receive_data(self, data: bytes | bytearray, now: float) -> None:
-        """Take what has come.
+        """Take what has come; nothing once the connection is over, be it because nothing can be sent any more.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol or crossed a bound; the connection is over, and what is
                 left to send tells it so.
         """
+        if self.failure is not None:
+            return
         try:
             for event in self._h2.receive_data(self._gate.check(data, now, self._requested)):
                 self._handlers.get(type(event), _ignore)(event, now)

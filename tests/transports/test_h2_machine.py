@@ -196,6 +196,16 @@ def test_a_released_stream_that_is_not_over_is_reset() -> None:
     assert client.failure is None
 
 
+def test_a_request_that_comes_after_the_end_is_nobodys() -> None:
+    """Sending may fail first, while what the peer sent before it left is still to be read."""
+    client, server = Carrier(client=True), Carrier(client=False)
+    client.request("a.example", "http")
+    server.fail("the socket broke")
+    server.receive_data(client.data_to_send(), 0.0)
+    assert not server.accepted
+    assert not server.flows
+
+
 def test_a_stream_opened_reset_and_buried_in_one_flight_is_no_error() -> None:
     """h2 has seen the end of the flight before we see its beginning."""
     stranger = Stranger()
