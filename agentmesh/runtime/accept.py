@@ -10,6 +10,7 @@ import trio
 from agentmesh.errors import ErrorCode, MeshError, ProtocolError, RejectedError, RemoteProtocolError
 from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.multistream import Responder
+from agentmesh.runtime.naming import hear_name, wait_name
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.types import PeerId, ProtocolId
@@ -55,14 +56,19 @@ class StreamAcceptor:
         return AcceptStatistics(dict(self._outcomes), self._open.total())
 
     async def _negotiate(self, stream: MuxStream) -> Protocol | None:
-        responder = Responder(lambda name: self._registry.get(name) is not None)
+        responder = Responder(self._speaks)
         try:
-            with trio.fail_after(self._negotiation_timeout):
-                return self._registry.get(await stream.negotiate_inbound(responder))
+            if not hear_name(stream, responder):
+                with trio.fail_after(self._negotiation_timeout):
+                    await wait_name(stream, responder)
+            return self._registry.get(stream.protocol)
         except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError):
             self._outcomes["unnamed" if responder.unanswered else "unknown"] += 1
             stream.give_up_negotiation()
             return None
+
+    def _speaks(self, name: str) -> bool:
+        return self._registry.get(name) is not None
 
     def _may_open(self, stream: MuxStream, protocol: Protocol) -> bool:
         if self._admissions.level(stream.peer) < protocol.admission:

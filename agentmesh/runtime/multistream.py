@@ -7,6 +7,7 @@ responder answers `na` until it knows one. Both sides keep what follows the nego
 import abc
 import enum
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from agentmesh.errors import ErrorCode, LimitExceededError, RejectedError, RemoteProtocolError
 from agentmesh.types import ProtocolId
@@ -25,6 +26,7 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
+@lru_cache(maxsize=1024)  # of each protocol's name, over and over
 def encode_message(text: str) -> bytes:
     return encode_frame(text.encode() + b"\n")
 

@@ -72,7 +72,7 @@ class MuxSession(Session):
     # ── for applications ──
 
     async def open_stream(self, protocol: ProtocolId) -> MuxStream:
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()  # no more: opening is followed by sending, which yields
         self.check_open()
         if self._state is State.DRAINING:
             raise RejectedError(f"the session to {self.peer} is draining", ErrorCode.SHUTDOWN)
@@ -187,13 +187,14 @@ class MuxSession(Session):
 
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
-        if (error := self.breakage()) is not None:
-            raise error
+        if self._state is State.CLOSED:
+            raise self._make_error()
 
     def breakage(self) -> SessionClosedError | None:
         """The error of a session that has ended."""
-        if self._state is not State.CLOSED:
-            return None
+        return self._make_error() if self._state is State.CLOSED else None
+
+    def _make_error(self) -> SessionClosedError:
         error = SessionClosedError(self._reason)
         error.__cause__ = self.failure
         return error

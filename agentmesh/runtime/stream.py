@@ -9,7 +9,7 @@ from agentmesh.abc import Direction, Stream
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.figures import reset_error
 from agentmesh.runtime.guard import Guard
-from agentmesh.runtime.multistream import MAX_MESSAGE_BYTES, Proposer, Responder
+from agentmesh.runtime.multistream import Proposer
 from agentmesh.runtime.pieces import pieces_of
 from agentmesh.runtime.yamux import Channel, Waste
 from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
@@ -39,11 +39,9 @@ class MuxStream(Stream):
         self._early = b""  # the protocol's bytes that came with the negotiation
         self._answered = False
         self._closed = False
-        self._sender = trio.lowlevel.ParkingLot()
-        self._receiver = trio.lowlevel.ParkingLot()
         self._watcher: trio.lowlevel.ParkingLot | None = None  # few streams have one
-        self._send_guard = Guard("sending")
-        self._receive_guard = Guard("receiving")
+        self._sending = Guard("sending")
+        self._receiving = Guard("receiving")
 
     @classmethod
     def outbound(cls, session: "MuxSession", protocol: ProtocolId) -> "MuxStream":
@@ -69,7 +67,7 @@ class MuxStream(Stream):
     # ── sending ──
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        with self._send_guard:
+        with self._sending:
             self._check_sendable()
             await trio.lowlevel.checkpoint_if_cancelled()
             await self._wait_room()
@@ -81,13 +79,13 @@ class MuxStream(Stream):
                 await trio.lowlevel.cancel_shielded_checkpoint()  # behind the bytes: the writer runs in it
 
     async def wait_send_all_might_not_block(self) -> None:
-        with self._send_guard:
+        with self._sending:
             self._check_sendable()
             await trio.lowlevel.checkpoint()
             await self._wait_room()
 
     async def send_eof(self) -> None:
-        with self._send_guard:
+        with self._sending:
             if self._closed:
                 raise trio.ClosedResourceError("this stream was closed")
             await trio.lowlevel.checkpoint()
@@ -103,7 +101,7 @@ class MuxStream(Stream):
         limit = self._session.config.send_buffer_bytes
         waited = False
         while self._channel is not None and self._channel.queued > limit:
-            await self._sender.park()
+            await self._sending.wait()
             waited = True
             self._check_sendable()
         return waited
@@ -134,7 +132,7 @@ class MuxStream(Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         if max_bytes is not None and operator.index(max_bytes) < 1:
             raise ValueError("max_bytes must be at least 1")
-        with self._receive_guard:
+        with self._receiving:
             if self._closed:
                 raise trio.ClosedResourceError("this stream was closed")
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -143,7 +141,7 @@ class MuxStream(Stream):
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 return data
             while (data := self._take(channel, max_bytes)) is None:
-                await self._receiver.park()
+                await self._receiving.wait()
                 if self._closed:
                     raise trio.ClosedResourceError("this stream was closed")
             return data
@@ -260,34 +258,24 @@ class MuxStream(Stream):
 
     def wake(self) -> None:
         """The stream has ended, one way or another."""
-        self._receiver.unpark_all()
-        self._sender.unpark_all()
+        self._receiving.wake()
+        self._sending.wake()
         if self._watcher is not None:
             self._watcher.unpark_all()
 
     def wake_receiver(self) -> None:
-        self._receiver.unpark_all()
+        self._receiving.wake()
 
     def wake_sender(self) -> None:
-        self._sender.unpark_all()
+        self._sending.wake()
 
-    async def negotiate_inbound(self, responder: Responder) -> ProtocolId:
-        """Learn which protocol the peer wants. The answer leaves with the protocol's first bytes.
+    def read_arrived(self, max_bytes: int) -> bytes:
+        """What has come already of an inbound stream."""
+        return b"" if self._channel is None else self._session.read(self._channel, max_bytes)
 
-        Raises:
-            RemoteProtocolError: the peer does not speak multistream.
-            trio.BrokenResourceError: the stream ended first.
-        """
-        while responder.agreed is None:
-            data = await self.receive_some(MAX_MESSAGE_BYTES)  # what else is behind it stays in the window
-            if not data:
-                raise StreamResetError("the peer ended the stream before it named a protocol")
-            if responder.receive_data(data) is None and (answer := responder.data_to_send()):
-                await self.send_all(answer)
-        self.protocol = responder.agreed
-        self._prefix = responder.data_to_send()
-        self._early = responder.trailing()
-        return self.protocol
+    def agree(self, protocol: ProtocolId, answer: bytes, early: bytes) -> None:
+        """The peer has named its protocol; `answer` leaves with the first bytes sent, `early` come first when read."""
+        self.protocol, self._prefix, self._early = protocol, answer, early
 
     def give_up_negotiation(self) -> None:
         """Reset an inbound stream on which no protocol was agreed. Unless the peer cut it, that counts as wasted."""

@@ -12,6 +12,7 @@ from agentmesh.errors import RemoteProtocolError
 from agentmesh.identity import Identity
 from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.multistream import Responder
+from agentmesh.runtime.naming import wait_name
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.stream import MuxStream
@@ -41,7 +42,7 @@ class Doorman:
 
     async def __call__(self, stream: MuxStream) -> None:
         try:
-            await stream.negotiate_inbound(Responder(bool))
+            await wait_name(stream, Responder(bool))
         except trio.BrokenResourceError:
             stream.reset()
         else:
@@ -165,7 +166,7 @@ async def receive_everything(stream: trio.abc.ReceiveStream) -> bytes:
 
 async def echo(stream: MuxStream) -> None:
     """Say everything back, and close."""
-    await stream.negotiate_inbound(Responder(bool))
+    await wait_name(stream, Responder(bool))
     while data := await stream.receive_some():
         await stream.send_all(data)
     await stream.aclose()

@@ -191,6 +191,7 @@ async def test_leaving_is_bounded_though_no_peer_reads(autojump_clock: MockClock
         async with open_named(network, "alice", config=config, listen=[ANYWHERE, ANYWHERE]) as alice:
             await alice.connect(bob.peer, bob.addresses)
             await carol.connect(alice.peer, alice.addresses)
+            await wait_all_tasks_blocked()  # for Alice to have it too
             for name, host in (("bob", bob), ("carol", carol)):
                 network.freeze(name)
                 for _ in range(8):

@@ -10,6 +10,7 @@ from agentmesh.abc import Direction
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.multistream import GREETING, Responder, encode_message
+from agentmesh.runtime.naming import wait_name
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.yamux import MuxLimits
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
@@ -63,7 +64,7 @@ async def test_the_answer_and_the_first_bytes_come_in_one_segment_and_after_one_
     autojump_clock: MockClock,
 ) -> None:
     async def serve(stream: MuxStream) -> None:
-        await stream.negotiate_inbound(Responder(bool))
+        await wait_name(stream, Responder(bool))
         assert await stream.receive_some() == b"question"
         await stream.send_all(b"answer")
 
@@ -78,7 +79,7 @@ async def test_the_answer_and_the_first_bytes_come_in_one_segment_and_after_one_
 
 async def test_whoever_speaks_first_need_not_be_the_one_who_opened() -> None:
     async def serve(stream: MuxStream) -> None:
-        await stream.negotiate_inbound(Responder(bool))
+        await wait_name(stream, Responder(bool))
         await stream.send_all(b"welcome")
 
     async with open_sessions(serve=serve) as sessions:
@@ -143,7 +144,7 @@ async def test_our_own_limit_is_told_when_opening_or_at_the_first_use() -> None:
 
 async def refuse_unknown(stream: MuxStream) -> None:
     try:
-        await stream.negotiate_inbound(Responder(ANY.__eq__))
+        await wait_name(stream, Responder(ANY.__eq__))
     except (trio.BrokenResourceError, RemoteProtocolError):
         stream.reset(ErrorCode.PROTOCOL_NEGOTIATION_FAILED)
 
@@ -218,7 +219,7 @@ async def test_an_end_in_the_place_of_a_protocols_name(end: Callable[[MuxStream]
 
     async def serve(stream: MuxStream) -> None:
         try:
-            await stream.negotiate_inbound(Responder(bool))
+            await wait_name(stream, Responder(bool))
         except StreamResetError as exc:
             refused.append(exc)
 

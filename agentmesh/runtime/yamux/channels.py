@@ -80,8 +80,9 @@ class Channels:
         after = TRANSITIONS[channel.state, got]
         if after is None:
             raise LocalProtocolError(f"stream {channel.id}: {got.value} while {channel.state.value}")
-        channel.state = after
-        self.remove_if_over(channel)
+        if after is not channel.state:
+            channel.state = after
+            self.remove_if_over(channel)
 
     def remove_if_over(self, channel: Channel) -> None:
         if channel.state in OVER and channel.flushed and self.holds(channel):

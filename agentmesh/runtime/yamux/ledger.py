@@ -16,6 +16,8 @@ from agentmesh.errors import LimitExceededError
 class Waste(enum.Enum):
     """Kinds of waste; each is named like the limit in `MuxLimits` that bounds it."""
 
+    __hash__ = object.__hash__
+
     RESETS = "max_resets"
     REFUSALS = "max_refusals"
     UNNAMED = "max_unnamed"

@@ -191,6 +191,8 @@ class Mux:
 
     def read(self, channel: Channel, max_bytes: int | None = None) -> bytes:
         """Take received bytes, by default all; the credit for them goes back to the peer. b"" when there are none."""
+        if not channel.inbox:
+            return b""
         data = channel.take_received(max_bytes)
         if channel.state not in READABLE:
             channel.window.taken(len(data))

@@ -11,6 +11,8 @@ import enum
 
 
 class State(enum.Enum):
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is a Python function, in every frame
+
     OPEN = "open"
     LOCAL_DONE = "local done"
     REMOTE_DONE = "remote done"
@@ -22,6 +24,8 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
+    __hash__ = object.__hash__
+
     SEND_FIN = "send fin"
     CLOSE = "close"
     SEND_RST = "send rst"

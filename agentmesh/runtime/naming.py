@@ -1,0 +1,38 @@
+"""How an inbound stream learns its protocol: from the bytes that it was opened with, or from those that follow."""
+
+from agentmesh.errors import StreamResetError
+from agentmesh.runtime.multistream import MAX_MESSAGE_BYTES, Responder
+from agentmesh.runtime.stream import MuxStream
+
+
+def hear_name(stream: MuxStream, responder: Responder) -> bool:
+    """Take the protocol's name from what came with the stream. Returns whether it was there, as it nearly always is.
+
+    Raises:
+        RemoteProtocolError: the peer does not speak multistream.
+    """
+    if data := stream.read_arrived(MAX_MESSAGE_BYTES):
+        _take(stream, responder, data)
+    return responder.agreed is not None
+
+
+async def wait_name(stream: MuxStream, responder: Responder) -> None:
+    """Learn the protocol, however long the peer takes. The answer leaves with the protocol's first bytes.
+
+    Raises:
+        RemoteProtocolError: the peer does not speak multistream.
+        trio.BrokenResourceError: the stream ended first.
+    """
+    while responder.agreed is None:
+        if answer := responder.data_to_send():
+            await stream.send_all(answer)
+        data = await stream.receive_some(MAX_MESSAGE_BYTES)
+        if not data:
+            raise StreamResetError("the peer ended the stream before it named a protocol")
+        _take(stream, responder, data)
+
+
+def _take(stream: MuxStream, responder: Responder, data: bytes) -> None:
+    """Little is read at once: what else is behind the name stays in the window."""
+    if (agreed := responder.receive_data(data)) is not None:
+        stream.agree(agreed, responder.data_to_send(), responder.trailing())
