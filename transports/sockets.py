@@ -137,6 +137,7 @@ async def accept_forever(listener: trio.SocketListener, start: Callable[[trio.So
         else:
             _tune(stream)
             start(stream)
+            del stream  # else the last connection would be kept until the next one comes
 
 
 def _tcp_address(host: str, port: int, suffix: Parts) -> Address:
