@@ -259,5 +259,8 @@ class LinkPipe(Pipe):
         return self._latest
 
     async def _pause(self, until: float) -> None:
-        with trio.move_on_at(until):
+        if until == math.inf:
             await self._changed.park()
+        else:
+            with trio.move_on_at(until):
+                await self._changed.park()
