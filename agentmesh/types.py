@@ -196,7 +196,7 @@ class Address:
 def ascii_name(name: str) -> str:
     """A host name out of an Address, as DNS, TLS and HTTP have it: `bücher.example` is `xn--bcher-kva.example`.
 
-    The standard library's codec, which `ssl` uses, knows the rules of 2003 only, and raises for names that are good now.
+    The standard library's codec, which `ssl` uses, knows the rules of 2003, and raises for names that are good now.
     """
     return idna.encode(name, uts46=True).decode()
 

@@ -1,5 +1,8 @@
 """The transports that programs have, over TCP all of them."""
 
+import ssl
+from pathlib import Path
+
 from agentmesh.abc import Transport
 from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.proxy import ProxyRules
@@ -7,13 +10,32 @@ from agentmesh.transports.tcp import TcpTransport
 from agentmesh.transports.websocket import WebSocketTransport
 
 
-def standard_transports(proxies: ProxyRules | None = None) -> list[Transport]:
+def standard_transports(proxies: ProxyRules | None = None, *, certificate: Path | None = None) -> list[Transport]:
     """TCP, WebSocket and HTTP/2.
 
     Args:
         proxies: what is dialled through which proxy; what the environment says now if it is None, `DIRECT` for nothing.
+        certificate: a PEM file with the chain and the key that `/tls/ws` and `/tls/http` are listened on with; without
+            it they cannot be.
     Raises:
         AddressError: the environment names a proxy that is none.
+        OSError: no such certificate; the text names the file.
     """
     proxies = ProxyRules.from_environment() if proxies is None else proxies
-    return [TcpTransport(proxies=proxies), WebSocketTransport(proxies=proxies), H2Transport(proxies=proxies)]
+    websocket, http2 = (None if certificate is None else _server_context(certificate) for _ in range(2))
+    return [
+        TcpTransport(proxies=proxies),
+        WebSocketTransport(server_context=websocket, proxies=proxies),
+        H2Transport(server_context=http2, proxies=proxies),
+    ]
+
+
+def _server_context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, password="")  # given, so that nobody is asked for one
+    except ssl.SSLError as exc:
+        raise OSError(f"{certificate}: not a certificate and its key, unencrypted, in PEM: {exc.reason}") from exc
+    except OSError as exc:
+        raise OSError(exc.errno, f"cannot read the certificate {certificate}: {exc.strerror}") from exc
+    return context

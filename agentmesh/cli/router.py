@@ -42,6 +42,12 @@ SOURCE_SHARE = 0.25
     help="What members are told to dial instead of where it listens; repeat it for more.",
 )
 @click.option(
+    "--tls-certificate-path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="PEM file with a certificate chain and its key, to listen on /tls/ws and /tls/http. Read at start.",
+)
+@click.option(
     "--lease-renew-interval",
     type=duration,
     default="5m",
@@ -85,6 +91,7 @@ def command(
     data_dir: Path,
     listen: tuple[Address, ...],
     external_addr: tuple[Address, ...],
+    tls_certificate_path: Path | None,
     lease_renew_interval: float,
     high_watermark: int,
     low_watermark: int | None,
@@ -117,6 +124,7 @@ def command(
         state_dir=data_dir,
         listen=listen,
         external_addresses=external_addr,
+        tls_certificate=tls_certificate_path,
         lease_renew_interval=lease_renew_interval,
         relay=RelayConfig(book, CircuitLimits(max_duration=relay_limit_duration, max_bytes=relay_limit_data)),
         host=HostConfig(connections=connections),

@@ -25,6 +25,8 @@ class RouterConfig:
     """Where it listens."""
     external_addresses: tuple[Address, ...] = ()
     """What it tells the mesh instead of where it listens: its addresses as members see them."""
+    tls_certificate: Path | None = None
+    """A PEM file with the certificate chain and key that `/tls/ws` and `/tls/http` are listened on with."""
     lease_renew_interval: float = attrs.field(default=300.0, validator=validators.gt(0))
     """Seconds between two renewals of its lease."""
     host: HostConfig = HostConfig()

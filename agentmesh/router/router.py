@@ -85,14 +85,14 @@ async def open_router(
         CredentialError: no credential to resume with, and no token.
         EnrollmentRejectedError: the token does not admit us, or is none for a router.
         ControlPlaneError, RemoteProtocolError: the control plane refused, or was not there.
-        StateError, IdentityError, OSError: the state folder; or an address is taken.
+        StateError, IdentityError, OSError: the state folder; or an address is taken, or the certificate is none.
         ExceptionGroup: later on, of one CredentialError: the credential has expired and cannot be renewed.
     Cancellation: safe. A router that is cancelled while it enrolls gets in with the same state folder the next time.
     """
     state = StateDir(config.state_dir)
     enrollment = attrs.evolve(config.enrollment, role=config.enrollment.role or ROLE_ROUTER)
-    # Made first: a proxy that is none is told before an enrollment.
-    transports = standard_transports(proxies) if transports is None else transports
+    # Made first: a proxy or a certificate that is none is told before an enrollment.
+    transports = standard_transports(proxies, certificate=config.tls_certificate) if transports is None else transports
     opening = open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock, proxies=proxies)
     async with (
         opening as membership,
@@ -128,7 +128,7 @@ async def open_router_as(
     async with (
         open_host(
             identity=membership.identity,
-            transports=standard_transports() if transports is None else transports,
+            transports=standard_transports(certificate=config.tls_certificate) if transports is None else transports,
             protocols=protocols,
             listen=config.listen,
             config=config.host,

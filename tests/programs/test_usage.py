@@ -103,6 +103,8 @@ def test_a_mistyped_option_is_one_line_with_the_right_one(name: str) -> None:
         (["node", "--service", "http/x=ftp://h"], 2, "an http or https URL, not 'ftp://h'"),
         (["node", "--service", "http/x=http://h", "--service", "http/x=http://i"], 2, "http://x is served already"),
         (["node", "--routers", "0"], 2, "0 is not in the range"),
+        (["router", "--tls-certificate-path", "/dev/null"], 1, "/dev/null: not a certificate and its key"),
+        (["router", "--tls-certificate-path", "/missing"], 1, "cannot read the certificate /missing: No such file"),
         (["router", "--high-watermark", "9", "--low-watermark", "9"], 2, "low_watermark 9 is not below"),
         (["demo", "--file-mib", "0"], 2, "0 is not in the range"),
     ],

@@ -8,11 +8,17 @@ import trio
 
 from agentmesh.control_plane.errors import EnrollmentRejectedError
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
+from agentmesh.errors import AddressError
+from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment
 from agentmesh.router import RouterConfig, open_router
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
+from agentmesh.runtime.host import open_host
+from agentmesh.transports.h2 import H2Transport
+from agentmesh.transports.websocket import WebSocketTransport
 from agentmesh.types import Address
 from tests.node.loopback import LISTEN, open_loopback
+from tests.transports.certificates import Authority
 
 TCP = LISTEN[:1]
 
@@ -53,6 +59,28 @@ async def test_a_router_that_listens_everywhere_tells_an_address_that_can_be_dia
         async with open_router(config) as router, await mesh.node() as node:
             assert router.addresses[0].value("ip4") != "0.0.0.0"
             assert node.routers == (router.peer,)
+
+
+@pytest.mark.parametrize("suffix", ["/tls/ws", "/tls/http"])
+async def test_a_router_with_a_certificate_ends_tls_itself(tmp_path: Path, suffix: str) -> None:
+    authority = Authority()
+    authority.server_context(tmp_path, "127.0.0.1")
+    async with open_loopback(tmp_path) as mesh:
+        config = RouterConfig(
+            enrollment=await mesh.enrollment(ROLE_ROUTER),
+            state_dir=tmp_path / "router",
+            listen=(Address.parse(f"/ip4/127.0.0.1/tcp/0{suffix}"),),
+        )
+        with pytest.raises(AddressError, match="no transport here listens"):
+            async with open_router(config):
+                raise AssertionError("unreachable")
+        trusting = authority.client_context
+        transports = [WebSocketTransport(client_context=trusting()), H2Transport(client_context=trusting())]
+        async with (
+            open_router(attrs.evolve(config, tls_certificate=tmp_path / "127.0.0.1.pem")) as router,
+            open_host(identity=Identity.generate(), transports=transports) as member,
+        ):
+            assert (await member.connect(router.peer, router.addresses)).peer == router.peer
 
 
 async def test_a_router_that_is_started_again_is_the_same_and_spends_no_token(tmp_path: Path) -> None:
