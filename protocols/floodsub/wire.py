@@ -4,6 +4,8 @@ What a peer sent either decodes to one of the values of `events` or raises Remot
 floodsub's (gossipsub's control, a signed peer record) are not looked at.
 """
 
+from collections.abc import Iterable
+
 from agentmesh.errors import AddressError, LimitExceededError, RemoteProtocolError
 from agentmesh.protocols.floodsub.events import Message, Rpc, Subscription
 from agentmesh.types import PeerId, ProtocolId
@@ -13,14 +15,14 @@ from agentmesh.wire.messages.libp2p import pubsub as pb
 
 FLOODSUB_ID = ProtocolId("/floodsub/1.0.0")
 
-MAX_TOPIC_CHARS = 256
+MAX_TOPIC_BYTES = 256
 MAX_TOPICS = 8  # of one message
 MAX_SEQNO_BYTES = 8  # js-libp2p leaves leading zeros out
 
 _PUBLISH = bytes([2 << 3 | 2])  # the field of RPC, and that a length follows
 
 
-def encode_subscriptions(*subscriptions: Subscription) -> bytes:
+def encode_subscriptions(subscriptions: Iterable[Subscription] = ()) -> bytes:
     """An RPC that says what we want, or no longer want."""
     return bytes(
         pb.Rpc(subscriptions=[pb.RpcSubOpts(subscribe=one.wanted, topicid=one.topic) for one in subscriptions])
@@ -94,6 +96,6 @@ def _author_in(multihash: bytes | None) -> PeerId:
 def _topic_in(topic: str | None) -> str:
     if not topic:
         raise RemoteProtocolError("a topic without a name")
-    if len(topic) > MAX_TOPIC_CHARS:
-        raise LimitExceededError(f"a topic of more than {MAX_TOPIC_CHARS} chars", limit="MAX_TOPIC_CHARS")
+    if len(topic.encode()) > MAX_TOPIC_BYTES:
+        raise LimitExceededError(f"a topic of more than {MAX_TOPIC_BYTES} bytes", limit="MAX_TOPIC_BYTES")
     return topic

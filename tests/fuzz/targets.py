@@ -20,6 +20,8 @@ from agentmesh.protocols.directory import machine as directory
 from agentmesh.protocols.directory.events import Announcement, Answer, FindPeer, FindProviders, Found, Provide, Status
 from agentmesh.protocols.directory.keys import peer_key, service_key
 from agentmesh.protocols.directory.wire import encode_answer, encode_request
+from agentmesh.protocols.floodsub import Role
+from agentmesh.protocols.floodsub.machine import Switch
 from agentmesh.protocols.floodsub.signing import sign_message, verify_message
 from agentmesh.protocols.floodsub.wire import decode_rpc, encode_publish
 from agentmesh.protocols.http.machine import ServerExchange
@@ -44,6 +46,7 @@ from tests.protocols.floodsub.vectors import VECTORS
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 IDENTITY = Identity(KEY)
 PEER = IDENTITY.peer
+OTHER, ANOTHER = PeerId.from_ed25519(b"o" * 32), PeerId.from_ed25519(b"a" * 32)
 SIGNER = SigningKey.from_bytes(bytes(range(32)))
 TRUSTED = TrustedKeys(frozenset({SIGNER.public}))
 NOW = 1_900_000_000.0
@@ -164,6 +167,20 @@ def directory_answer(data: bytes) -> None:
 
 
 def floodsub(data: bytes) -> None:
+    switch = Switch(PEER, Role.ROUTER)
+    for topic in ("/mesh/events/v1", "a"):
+        switch.subscribe(topic)
+    link, other = switch.hear(OTHER, Role.LEAF), switch.tell(ANOTHER, Role.ROUTER)
+    for piece in pieces(data):
+        switch.receive_data(link, piece, 0.0)
+        while switch.next_event() is not None:
+            pass
+        for ready in switch.take_ready():
+            ready.outbox.take(1 << 16)
+    assert not other.is_gone
+
+
+def floodsub_rpc(data: bytes) -> None:
     for message in decode_rpc(data, 4096).messages:
         assert decode_rpc(encode_publish(message), 4096).messages == (message,)
         verify_message(message)
@@ -269,8 +286,9 @@ TARGETS: dict[str, Target] = {
             cut(encode_frame(encode_answer(Answer(Status.LIMITED, sequence=7, retry_after=1.5, placed=3)))),
         ),
     ),
-    "floodsub": Target(
-        floodsub,
+    "floodsub": Target(floodsub, REMOTE, tuple(cut(encode_frame(vector.data)) for vector in VECTORS)),
+    "floodsub_rpc": Target(
+        floodsub_rpc,
         REMOTE,
         (
             *(vector.data for vector in VECTORS),

@@ -1,0 +1,292 @@
+"""Floodsub over streams: for each link one task that reads the peer's stream and one that writes ours."""
+
+import itertools
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+import attrs
+import trio
+
+from agentmesh.abc import Admission, Stream, StreamLimits
+from agentmesh.errors import DialError, ErrorCode, RejectedError, SessionClosedError
+from agentmesh.protocols.floodsub.events import CutReason, Fate, MessageReceived, Role
+from agentmesh.protocols.floodsub.limits import FloodsubLimits
+from agentmesh.protocols.floodsub.link import Link
+from agentmesh.protocols.floodsub.machine import Switch
+from agentmesh.protocols.floodsub.policy import Policy
+from agentmesh.protocols.floodsub.reader import MAX_UNREAD, Readers, TopicReader
+from agentmesh.protocols.floodsub.signing import MIN_NUMBER, sign_message
+from agentmesh.protocols.floodsub.wire import FLOODSUB_ID, MAX_TOPIC_BYTES
+from agentmesh.runtime.guard import Signal
+from agentmesh.runtime.host import Host
+from agentmesh.runtime.registry import Protocol
+from agentmesh.types import PeerId
+
+MAX_STREAMS_PER_PEER = 2  # inbound: one, and the next that takes its place
+WRITE_BYTES = 64 * 1024  # of what waits for a peer, in one write
+READ_BYTES = 16 * 1024  # of a peer at once: a few dozen signatures, and then the others have their turn
+CLOSE_TIMEOUT = 1.0  # seconds
+
+
+@attrs.frozen
+class FloodsubStatistics:
+    """A snapshot of a host's floodsub. The first four are sizes, the others count up."""
+
+    links: int
+    topics: int  # that peers subscribe to
+    seen: int
+    waiting: int  # bytes that peers have not taken yet
+    messages: dict[Fate, int]
+    cuts: dict[CutReason, int]
+
+
+@attrs.define(eq=False)
+class _Ends:
+    """The tasks of one link. They end together."""
+
+    scopes: list[trio.CancelScope] = attrs.Factory(list[trio.CancelScope])
+    wanted: Signal = attrs.Factory(Signal)
+    ended: trio.Event = attrs.Factory(trio.Event)
+    is_idle: bool = False  # all that was to be sent has been
+
+
+class Floodsub:
+    """A host's part in floodsub. List `protocol()` where the host is built.
+
+    A leaf takes streams of those peers only that it is attached to (`attach`): its routers. A router takes those of
+    whoever the host has admitted, and opens one of its own in return.
+
+    Args:
+        role: how the host takes part.
+        limits: the bounds.
+        policy: what may pass.
+        wall_clock: seconds since 1970; messages are numbered from it, so that no two of an author have one number.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        limits: FloodsubLimits | None = None,
+        policy: Policy | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.role = role
+        self.limits = limits or FloodsubLimits()
+        self._policy = policy
+        self._numbers = itertools.count(max(int(wall_clock() * 1e9), MIN_NUMBER))
+        self._ends: dict[int, _Ends] = {}
+        self._readers = Readers()
+        self._sent = trio.lowlevel.ParkingLot()
+        self._opened = trio.Event()
+        self._host: Host
+        self._switch: Switch
+
+    def protocol(self) -> Protocol:
+        """The protocol; of a leaf it is `attach` that opens its gate."""
+        admission = Admission.MEMBER if self.role is Role.ROUTER else Admission.ANYONE
+        return Protocol(FLOODSUB_ID, self.serve, admission, StreamLimits(MAX_STREAMS_PER_PEER), self.run)
+
+    async def run(self, host: Host) -> None:
+        """Learn which host this is."""
+        self._host = host
+        self._switch = Switch(host.peer, self.role, self.limits, self._policy)
+        for topic in self._readers.topics:
+            self._switch.subscribe(topic)
+        self._opened.set()
+        await trio.lowlevel.checkpoint()
+
+    def statistics(self) -> FloodsubStatistics:
+        """For an open host."""
+        return FloodsubStatistics(
+            links=len(self._switch.links),
+            topics=self._switch.topics,
+            seen=self._switch.seen,
+            waiting=sum(link.outbox.bytes for link in self._switch.links),
+            messages=dict(self._switch.fates),
+            cuts=dict(self._switch.cuts),
+        )
+
+    # ── for applications ──
+
+    def publish(self, topic: str, data: bytes) -> int:
+        """Sign a message and send it on its way: a leaf's to its routers, a router's to whoever subscribes.
+
+        Returns:
+            To how many peers. 0 is no error: nobody may be there to hear it.
+        Raises:
+            ValueError: the topic has no name or too long a one, or the message is longer than `max_message_bytes`.
+        """
+        if not 0 < len(topic.encode()) <= MAX_TOPIC_BYTES:
+            raise ValueError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes")
+        message = sign_message(self._host.identity, topic, data, next(self._numbers))
+        if len(message.signed) + len(message.signature) > self.limits.max_message_bytes:
+            raise ValueError(f"a message of more than {self.limits.max_message_bytes} bytes")
+        count = self._switch.publish(message, trio.current_time())
+        self._act()
+        return count
+
+    async def wait_sent(self) -> None:
+        """Wait until all that was published so far has been handed to the peers' streams, or the peers are gone."""
+        await trio.lowlevel.checkpoint()
+        while any(not ends.is_idle for ends in self._ends.values()):
+            await self._sent.park()
+
+    @contextmanager
+    def subscribe(self, topic: str, max_unread: int = MAX_UNREAD) -> Generator[TopicReader]:
+        """Hear what others publish on a topic, for as long as the block lasts: `async for message in reader`.
+
+        Args:
+            topic: its name.
+            max_unread: how many messages may wait; beyond it the oldest are lost, and counted.
+        """
+        reader = TopicReader(topic, max_unread)
+        if self._readers.add(reader) and self._opened.is_set():
+            self._switch.subscribe(topic)
+            self._act()
+        try:
+            yield reader
+        finally:
+            if self._readers.remove(reader) and self._opened.is_set():
+                self._switch.unsubscribe(topic)
+                self._act()
+
+    # ── links ──
+
+    async def attach(self, peer: PeerId) -> CutReason:
+        """Be linked to a peer, over the standing session to it, until the link ends.
+
+        Returns:
+            Why it ended.
+        Raises:
+            DialError: no session to it.
+            RejectedError: the peer does not speak floodsub, or not with us; or there are too many links.
+            StreamResetError: the peer cut our stream, before its own ended.
+        Cancellation: ends the link.
+        """
+        await self._opened.wait()
+        link = self._switch.link(peer)
+        if link is None or not link.is_telling:
+            link = self._switch.tell(peer, self._role_of(peer))
+            self._act()
+            with self._part_of(link), suppress(SessionClosedError):
+                await self._tell(link)
+        elif (ends := self._ends.get(link.number)) is not None:
+            await ends.ended.wait()
+        return link.reason
+
+    async def serve(self, stream: Stream) -> None:
+        """Hear a peer, until its stream or the link ends; tell it in return what we want, and what is published."""
+        await self._opened.wait()
+        if self.role is Role.LEAF and self._switch.link(stream.peer) is None:
+            raise RejectedError(f"not attached to {stream.peer}", ErrorCode.GATED)
+        link = self._switch.hear(stream.peer, self._role_of(stream.peer))
+        self._act()
+        with self._part_of(link):
+            async with trio.open_nursery() as nursery:
+                if not link.is_telling and not link.is_gone:
+                    self._switch.tell(stream.peer, link.role)
+                    nursery.start_soon(self._answer, link)
+                await self._hear(link, stream)
+                nursery.cancel_scope.cancel()
+        if link.code:
+            raise RejectedError(f"{stream.peer}: {link.reason}", link.code)
+
+    async def _hear(self, link: Link, stream: Stream) -> None:
+        while not link.is_gone:
+            data = await stream.receive_some(READ_BYTES)
+            try:
+                self._switch.receive_data(link, bytes(data), trio.current_time())
+            finally:
+                self._act()
+
+    async def _answer(self, link: Link) -> None:
+        """Tell a peer that came to us. One that will not hear us is no use to us either."""
+        with suppress(DialError, trio.BrokenResourceError):
+            await self._tell(link)
+        self._switch.end(link)
+        self._act()
+
+    async def _tell(self, link: Link) -> None:
+        stream = await self._host.open_stream(link.peer, FLOODSUB_ID)
+        broken: list[trio.BrokenResourceError] = []
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def watch() -> None:
+                    broken.append(await stream.wait_broken())
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(watch)
+                with suppress(trio.BrokenResourceError):  # `watch` says why
+                    await self._write(link, stream)
+        finally:
+            await _close(stream, link.code)
+        if broken:
+            raise broken[0]
+
+    async def _write(self, link: Link, stream: Stream) -> None:
+        ends = self._ends[link.number]
+        while True:
+            if data := link.outbox.take(WRITE_BYTES):
+                with trio.move_on_after(self.limits.send_timeout) as limit:
+                    await stream.send_all(data)
+                if limit.cancelled_caught:
+                    self._switch.lose(link)
+                    self._act()
+            else:
+                ends.is_idle = True
+                self._sent.unpark_all()
+                await ends.wanted.wait()
+
+    @contextmanager
+    def _part_of(self, link: Link) -> Generator[None]:
+        """A block that ends with the link, and the link with it."""
+        ends = self._ends.setdefault(link.number, _Ends())
+        scope = trio.CancelScope()
+        ends.scopes.append(scope)
+        if link.is_gone:
+            scope.cancel()
+        try:
+            with scope:
+                yield
+        finally:
+            self._switch.end(link)
+            self._act()
+            ends.scopes.remove(scope)
+            if not ends.scopes:
+                del self._ends[link.number]
+                self._sent.unpark_all()
+
+    def _act(self) -> None:
+        """Do what the machine wants done. Synchronous: nothing comes between its decision and this."""
+        while (event := self._switch.next_event()) is not None:
+            if isinstance(event, MessageReceived):
+                self._readers.deliver(event.message)
+            else:
+                self._end_tasks(event.number)
+        for link in self._switch.take_ready():
+            if (ends := self._ends.get(link.number)) is not None:
+                ends.is_idle = False
+                ends.wanted.set()
+
+    def _end_tasks(self, number: int) -> None:
+        if (ends := self._ends.get(number)) is not None:
+            ends.ended.set()
+            for scope in ends.scopes:
+                scope.cancel()
+
+    def _role_of(self, peer: PeerId) -> Role:
+        """A leaf is attached to routers only; a router asks who was admitted as what."""
+        is_router = self.role is Role.LEAF or self._host.admissions.level(peer) >= Admission.ROUTER
+        return Role.ROUTER if is_router else Role.LEAF
+
+
+async def _close(stream: Stream, code: int) -> None:
+    """End our stream; reset it when the peer is to know that it did something wrong."""
+    if code:
+        stream.reset(code)
+        return
+    with trio.move_on_after(CLOSE_TIMEOUT) as scope:
+        scope.shield = True
+        await stream.aclose()
