@@ -41,7 +41,8 @@ class H2Config:
 
     max_streams: int = 16  # that a client, or the load balancer in front of many, may have on one connection
     handshake_timeout: float = 10.0  # seconds for TLS and the opening request, on either side
-    max_handshakes: int = 256  # accepted connections that may be in one at once; the oldest gives way
+    idle_timeout: float = 60.0  # seconds that a listener keeps a connection without a stream
+    max_handshakes: int = 256  # accepted connections that may be in one, or be idle, at once; the oldest gives way
 
 
 class H2Transport(Transport):
@@ -156,7 +157,10 @@ class H2Listener(Listener):
             async with trio.open_nursery() as nursery:
                 while stream is not None:
                     nursery.start_soon(run_handler, handler, stream, source)
-                    stream = await connection.accept()
+                    await connection.wait_idle()
+                    stream = None
+                    with self._handshakes.place(trio.current_time() + self._config.idle_timeout):
+                        stream = await connection.accept()
 
     async def _secure(self, tcp: trio.SocketStream, deadline: float) -> trio.abc.Stream | None:
         """The stream under HTTP/2; None when whoever came does not speak TLS, or was too slow."""

@@ -1,6 +1,5 @@
 """An HTTP/2 connection on Trio: a task that reads, one that writes, and streams for whoever uses them."""
 
-import math
 import operator
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,7 +15,6 @@ from agentmesh.transports.h2_machine import Carrier
 READ_BYTES = 64 * 1024  # given to a reader that names no number
 RECEIVE_BYTES = 256 * 1024  # read from the socket at once
 CLOSE_TIMEOUT = 3.0  # seconds the peer has to answer our closing
-IDLE_TIMEOUT = 60.0  # seconds that a server keeps a connection without a stream
 
 UNANSWERED = {
     Way.OPEN: "no answer in time",
@@ -102,17 +100,17 @@ class Connection:
             return self.carrier.failure
         return UNANSWERED[flow.receiving]
 
+    async def wait_idle(self) -> None:
+        """Until there is no stream any more, or another one, or the connection is over."""
+        while self.carrier.flows and not self.carrier.accepted and self.carrier.failure is None:
+            await self.wait_change()
+
     async def accept(self) -> "H2Stream | None":
-        """The next stream that the peer opens; None when there will be none, or has been none for too long."""
-        deadline = math.inf
+        """The next stream that the peer opens; None when there will be none."""
         while not self.carrier.accepted:
             if self.carrier.failure is not None:
                 return None
-            deadline = math.inf if self.carrier.flows else min(deadline, trio.current_time() + IDLE_TIMEOUT)
-            with trio.move_on_at(deadline) as scope:
-                await self.wait_change()
-            if scope.cancelled_caught:
-                return None
+            await self.wait_change()
         return H2Stream(self, self.carrier.accepted.popleft())
 
 

@@ -17,7 +17,6 @@ from agentmesh.testing.transport_setup import echo
 from agentmesh.transports.h2 import H2Config, H2Transport
 from agentmesh.transports.h2_limits import FLOOD_BURST
 from agentmesh.transports.h2_machine import GREETING, METHOD, PATH
-from agentmesh.transports.h2_stream import IDLE_TIMEOUT
 from agentmesh.types import Address
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -180,13 +179,35 @@ async def test_handshakes_at_once_are_bounded() -> None:
 
 
 async def test_a_connection_without_streams_is_given_up(patient_clock: trio.testing.MockClock) -> None:
-    async with port() as number, client(number) as on:
+    async with port(H2Config(idle_timeout=20.0)) as number, client(number) as on:
         stream_id = await on.ask()
         await on.wait(h2.events.ResponseReceived)
-        await trio.sleep(2 * IDLE_TIMEOUT)  # with a stream it stays
+        await trio.sleep(60.0)  # with a stream it stays
         on.h2.end_stream(stream_id)
         await on.flush()
         await on.wait(h2.events.StreamEnded)
         began = trio.current_time()
         await on.wait(h2.events.ConnectionTerminated)
-        assert trio.current_time() - began == pytest.approx(IDLE_TIMEOUT)
+        assert trio.current_time() - began == pytest.approx(20.0)
+
+
+async def test_connections_without_streams_are_bounded() -> None:
+    """As those are that have not had one yet: the one that waits longest gives way. Those that have one stay."""
+    async with port(H2Config(max_handshakes=1, idle_timeout=1e6)) as number, client(number) as busy:
+        stream_id = await busy.ask()
+        await busy.wait(h2.events.ResponseReceived)
+        async with client(number) as first:
+            await ask_and_end(first)
+            async with client(number) as second:
+                await ask_and_end(second)
+                await first.wait_hung_up()
+                await ask_and_end(second)
+        busy.h2.send_data(stream_id, b"still there")
+        await busy.flush()
+        await busy.wait(h2.events.DataReceived)
+
+
+async def ask_and_end(on: Client) -> None:
+    on.h2.end_stream(await on.ask())
+    await on.flush()
+    await on.wait(h2.events.StreamEnded)
