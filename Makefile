@@ -19,7 +19,7 @@ CHECK := .venv/.ready-check$(AS)
 PEERS := .venv-peers/.ready$(AS)
 SERVERS := .venv-servers/.ready
 
-.PHONY: help demo test lint format interop clean setup
+.PHONY: help demo test lint format interop soak clean setup
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -42,6 +42,10 @@ interop: $(CHECK) ## the tests against go-libp2p, which `make test` leaves out: 
 	@command -v go >/dev/null || { echo "agentmesh: make interop needs go on PATH" >&2; exit 1; }
 	@cd tests/interop/peers/go && go build -buildvcs=false -o "$(CURDIR)/.venv-peers/go/go_libp2p_peer" .
 	@INTEROP=go $(BIN)/python .ci/check.py tests/interop --ignore=tests/interop/test_py_libp2p.py
+
+soak: $(CHECK) ## 200 members under faults: five minutes on real sockets, then ten of virtual time
+	@$(BIN)/python -m tests.soak --real --members 200 --seconds 300
+	@$(BIN)/python -m tests.soak --members 200 --minutes 10
 
 setup: $(CHECK) $(PEERS) $(SERVERS) ## the set-up alone
 
