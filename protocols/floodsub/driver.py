@@ -9,7 +9,8 @@ import attrs
 import trio
 
 from agentmesh.abc import Admission, Stream, StreamLimits
-from agentmesh.errors import DialError, ErrorCode, RejectedError, SessionClosedError
+from agentmesh.errors import DialError, ErrorCode, RejectedError
+from agentmesh.protocols.floodsub.ends import Ends
 from agentmesh.protocols.floodsub.events import CutReason, Fate, MessageReceived, Role
 from agentmesh.protocols.floodsub.limits import FloodsubLimits
 from agentmesh.protocols.floodsub.link import Link
@@ -18,7 +19,6 @@ from agentmesh.protocols.floodsub.policy import Policy
 from agentmesh.protocols.floodsub.reader import MAX_UNREAD, Readers, TopicReader
 from agentmesh.protocols.floodsub.signing import MIN_NUMBER, sign_message
 from agentmesh.protocols.floodsub.wire import FLOODSUB_ID, MAX_TOPIC_BYTES
-from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.registry import Protocol
 from agentmesh.types import PeerId
@@ -39,16 +39,6 @@ class FloodsubStatistics:
     waiting: int  # bytes that peers have not taken yet
     messages: dict[Fate, int]
     cuts: dict[CutReason, int]
-
-
-@attrs.define(eq=False)
-class _Ends:
-    """The tasks of one link. They end together."""
-
-    scopes: list[trio.CancelScope] = attrs.Factory(list[trio.CancelScope])
-    wanted: Signal = attrs.Factory(Signal)
-    ended: trio.Event = attrs.Factory(trio.Event)
-    is_idle: bool = False  # all that was to be sent has been
 
 
 class Floodsub:
@@ -75,7 +65,7 @@ class Floodsub:
         self.limits = limits or FloodsubLimits()
         self._policy = policy
         self._numbers = itertools.count(max(int(wall_clock() * 1e9), MIN_NUMBER))
-        self._ends: dict[int, _Ends] = {}
+        self._ends: dict[int, Ends] = {}
         self._readers = Readers()
         self._sent = trio.lowlevel.ParkingLot()
         self._opened = trio.Event()
@@ -109,14 +99,18 @@ class Floodsub:
 
     # ── for applications ──
 
-    def publish(self, topic: str, data: bytes) -> int:
+    async def publish(self, topic: str, data: bytes) -> int:
         """Sign a message and send it on its way: a leaf's to its routers, a router's to whoever subscribes.
+
+        It does not wait for anybody to take it (`wait_sent` does).
 
         Returns:
             To how many peers. 0 is no error: nobody may be there to hear it.
         Raises:
             ValueError: the topic has no name or too long a one, or the message is longer than `max_message_bytes`.
+        Cancellation: safe; nothing is sent then.
         """
+        await self._opened.wait()
         if not 0 < len(topic.encode()) <= MAX_TOPIC_BYTES:
             raise ValueError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes")
         message = sign_message(self._host.identity, topic, data, next(self._numbers))
@@ -160,8 +154,8 @@ class Floodsub:
             Why it ended.
         Raises:
             DialError: no session to it.
-            RejectedError: the peer does not speak floodsub, or not with us; or there are too many links.
-            StreamResetError: the peer cut our stream, before its own ended.
+            StreamResetError: the peer cut the link, and `code` says why.
+            RejectedError: it does not speak floodsub, or not with us; or there are too many links.
         Cancellation: ends the link.
         """
         await self._opened.wait()
@@ -169,10 +163,13 @@ class Floodsub:
         if link is None or not link.is_telling:
             link = self._switch.tell(peer, self._role_of(peer))
             self._act()
-            with self._part_of(link), suppress(SessionClosedError):
+            with self._part_of(link) as ends:
                 await self._tell(link)
-        elif (ends := self._ends.get(link.number)) is not None:
+        else:
+            ends = self._ends[link.number]
             await ends.ended.wait()
+        if ends.failure is not None:
+            raise ends.failure
         return link.reason
 
     async def serve(self, stream: Stream) -> None:
@@ -194,7 +191,11 @@ class Floodsub:
 
     async def _hear(self, link: Link, stream: Stream) -> None:
         while not link.is_gone:
-            data = await stream.receive_some(READ_BYTES)
+            try:
+                data = await stream.receive_some(READ_BYTES)
+            except trio.BrokenResourceError as exc:
+                self._ends[link.number].note(exc)
+                raise
             try:
                 self._switch.receive_data(link, bytes(data), trio.current_time())
             finally:
@@ -209,21 +210,18 @@ class Floodsub:
 
     async def _tell(self, link: Link) -> None:
         stream = await self._host.open_stream(link.peer, FLOODSUB_ID)
-        broken: list[trio.BrokenResourceError] = []
         try:
             async with trio.open_nursery() as nursery:
 
-                async def watch() -> None:
-                    broken.append(await stream.wait_broken())
+                async def watch(ends: Ends) -> None:
+                    ends.note(await stream.wait_broken())
                     nursery.cancel_scope.cancel()
 
-                nursery.start_soon(watch)
+                nursery.start_soon(watch, self._ends[link.number])
                 with suppress(trio.BrokenResourceError):  # `watch` says why
                     await self._write(link, stream)
         finally:
             await _close(stream, link.code)
-        if broken:
-            raise broken[0]
 
     async def _write(self, link: Link, stream: Stream) -> None:
         ends = self._ends[link.number]
@@ -240,16 +238,16 @@ class Floodsub:
                 await ends.wanted.wait()
 
     @contextmanager
-    def _part_of(self, link: Link) -> Generator[None]:
+    def _part_of(self, link: Link) -> Generator[Ends]:
         """A block that ends with the link, and the link with it."""
-        ends = self._ends.setdefault(link.number, _Ends())
+        ends = self._ends.setdefault(link.number, Ends())
         scope = trio.CancelScope()
         ends.scopes.append(scope)
         if link.is_gone:
             scope.cancel()
         try:
             with scope:
-                yield
+                yield ends
         finally:
             self._switch.end(link)
             self._act()
@@ -263,18 +261,11 @@ class Floodsub:
         while (event := self._switch.next_event()) is not None:
             if isinstance(event, MessageReceived):
                 self._readers.deliver(event.message)
-            else:
-                self._end_tasks(event.number)
+            elif (ends := self._ends.get(event.number)) is not None:
+                ends.cancel()
         for link in self._switch.take_ready():
             if (ends := self._ends.get(link.number)) is not None:
-                ends.is_idle = False
-                ends.wanted.set()
-
-    def _end_tasks(self, number: int) -> None:
-        if (ends := self._ends.get(number)) is not None:
-            ends.ended.set()
-            for scope in ends.scopes:
-                scope.cancel()
+                ends.wake()
 
     def _role_of(self, peer: PeerId) -> Role:
         """A leaf is attached to routers only; a router asks who was admitted as what."""

@@ -40,10 +40,10 @@ async def test_what_one_publishes_all_subscribers_hear_once(autojump_clock: Mock
         readers = [net.listen(node) for node in (near, far, one, other, author)]
         elsewhere = net.listen(near, "/elsewhere")
         await wait_all_tasks_blocked()
-        assert author.floodsub.publish(TOPIC, b"hello") == 1
+        assert await author.floodsub.publish(TOPIC, b"hello") == 1
         assert await unread(*readers, elsewhere) == [[b"hello"], [b"hello"], [b"hello"], [b"hello"], [], []]
         for n in range(100):
-            far.floodsub.publish(TOPIC, str(n).encode())
+            await far.floodsub.publish(TOPIC, str(n).encode())
         everything = [str(n).encode() for n in range(100)]
         assert await unread(*readers) == [everything, [], everything, everything, everything]
 
@@ -54,8 +54,8 @@ async def test_a_reader_is_told_who_wrote_what(autojump_clock: MockClock) -> Non
         author, listener = await net.add_leaf(router), await net.add_leaf(router)
         reader = net.listen(listener)
         await wait_all_tasks_blocked()
-        author.floodsub.publish(TOPIC, b"one")
-        author.floodsub.publish(TOPIC, b"two")
+        await author.floodsub.publish(TOPIC, b"one")
+        await author.floodsub.publish(TOPIC, b"two")
         async for message in reader:
             assert (message.author, message.topics) == (author.host.peer, (TOPIC,))
             if message.data == b"two":
@@ -69,14 +69,14 @@ async def test_who_subscribes_no_more_hears_no_more(autojump_clock: MockClock) -
         with listener.floodsub.subscribe(TOPIC) as first:
             with listener.floodsub.subscribe(TOPIC) as second:
                 await wait_all_tasks_blocked()
-                author.floodsub.publish(TOPIC, b"1")
+                await author.floodsub.publish(TOPIC, b"1")
                 assert await unread(first, second) == [[b"1"], [b"1"]]
-            author.floodsub.publish(TOPIC, b"2")
+            await author.floodsub.publish(TOPIC, b"2")
             assert await unread(first, second) == [[b"2"], []]
             assert router.floodsub.statistics().topics == 1
         await wait_all_tasks_blocked()
         assert router.floodsub.statistics().topics == 0
-        author.floodsub.publish(TOPIC, b"3")
+        await author.floodsub.publish(TOPIC, b"3")
         assert await unread(first) == [[]]
         assert router.fates() == {"accepted": 2, "unwanted": 1}
 
@@ -88,7 +88,7 @@ async def test_a_slow_reader_loses_the_oldest_and_is_told_how_many(autojump_cloc
         reader = net.listen(listener, max_unread=3)
         await wait_all_tasks_blocked()
         for n in range(10):
-            author.floodsub.publish(TOPIC, str(n).encode())
+            await author.floodsub.publish(TOPIC, str(n).encode())
         assert await unread(reader) == [[b"7", b"8", b"9"]]
         assert reader.missed == 7
         with pytest.raises(ValueError, match="room"), listener.floodsub.subscribe(TOPIC, max_unread=0):
@@ -102,7 +102,7 @@ async def test_a_subscription_may_come_before_the_host_and_before_the_link(autoj
             async with open_named(net.network, "early", [early.protocol()]) as host:
                 node = Node("early", host, early)
                 scope = await net.join(node, router)
-                router.floodsub.publish(TOPIC, b"hello")
+                await router.floodsub.publish(TOPIC, b"hello")
                 assert await unread(reader) == [[b"hello"]]
                 scope.cancel()
 
@@ -112,8 +112,8 @@ async def test_what_cannot_be_published_is_our_callers_mistake(autojump_clock: M
         leaf = await net.add_leaf()
         for topic, data in (("", b""), ("t" * (MAX_TOPIC_BYTES + 1), b""), (TOPIC, bytes(1 << 17))):
             with pytest.raises(ValueError, match="bytes"):
-                leaf.floodsub.publish(topic, data)
-        assert leaf.floodsub.publish(TOPIC, b"nobody there") == 0
+                await leaf.floodsub.publish(topic, data)
+        assert await leaf.floodsub.publish(TOPIC, b"nobody there") == 0
 
 
 async def test_what_was_published_can_be_waited_for(autojump_clock: MockClock) -> None:
@@ -123,7 +123,7 @@ async def test_what_was_published_can_be_waited_for(autojump_clock: MockClock) -
         async with open_named(net.network, "author", [(floodsub := Floodsub(Role.LEAF)).protocol()]) as host:
             scope = await net.join(Node("author", host, floodsub), router)
             for n in range(200):
-                floodsub.publish(TOPIC, str(n).encode())
+                await floodsub.publish(TOPIC, str(n).encode())
             await floodsub.wait_sent()
             scope.cancel()
         assert len((await unread(reader))[0]) == 200
@@ -182,7 +182,7 @@ async def test_who_leaves_is_forgotten_and_may_come_again(autojump_clock: MockCl
         reader = net.listen(leaf)
         for n in range(3):
             scope = await net.join(leaf, router)
-            author.floodsub.publish(TOPIC, str(n).encode())
+            await author.floodsub.publish(TOPIC, str(n).encode())
             assert await unread(reader) == [[str(n).encode()]]
             scope.cancel()
             await wait_all_tasks_blocked()
@@ -223,7 +223,7 @@ async def test_two_routers_that_attach_to_each_other_at_once_have_one_link(autoj
         assert (one.floodsub.statistics().links, other.floodsub.statistics().links) == (1, 1)
         reader = net.listen(other)
         await wait_all_tasks_blocked()
-        one.floodsub.publish(TOPIC, b"hello")
+        await one.floodsub.publish(TOPIC, b"hello")
         assert await unread(reader) == [[b"hello"]]
 
 
@@ -236,7 +236,7 @@ async def test_a_peer_that_stops_reading_loses_itself_and_nobody_else(autojump_c
         await wait_all_tasks_blocked()
         net.network.freeze(slow.name)
         for n in range(30):
-            author.floodsub.publish(TOPIC, bytes(30_000) + str(n).encode())
+            await author.floodsub.publish(TOPIC, bytes(30_000) + str(n).encode())
             await trio.sleep(0.1)
         assert len((await unread(readers[1]))[0]) == 30
         await trio.sleep(5)
@@ -266,7 +266,7 @@ async def test_more_than_may_wait_for_a_peer_cuts_it_off_at_once(autojump_clock:
         await wait_all_tasks_blocked()
         net.network.freeze(slow.name)
         for _ in range(40):
-            author.floodsub.publish(TOPIC, bytes(30_000))
+            await author.floodsub.publish(TOPIC, bytes(30_000))
             await wait_all_tasks_blocked()
         assert router.cuts() == {"slow": 1}
         assert router.floodsub.statistics().waiting == 0
@@ -280,12 +280,14 @@ async def test_a_flood_costs_its_sender_the_link_and_is_counted(autojump_clock: 
         reader = net.listen(honest)
         await wait_all_tasks_blocked()
         for n in range(50):
-            flooder.floodsub.publish(TOPIC, str(n).encode())
+            await flooder.floodsub.publish(TOPIC, str(n).encode())
         assert len((await unread(reader))[0]) == 19, "the link's first RPC was a message too"
         assert router.cuts() == {"max_messages": 1}
-        assert flooder.ended == [CutReason.ENDED]
+        (failure,) = flooder.failed
+        assert isinstance(failure, StreamResetError)
+        assert failure.code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
         assert router.host.statistics().streams.outcomes["peer_failed"] == 1
-        honest.floodsub.publish(TOPIC, b"still here")
+        await honest.floodsub.publish(TOPIC, b"still here")
         assert router.fates()["accepted"] == 19
 
 
@@ -311,7 +313,7 @@ async def test_a_message_that_is_no_good_is_never_passed_on(autojump_clock: Mock
         reader = net.listen(listener)
         await wait_all_tasks_blocked()
         for data in (b"stale", b"bad", b"good"):
-            author.floodsub.publish(TOPIC, data)
+            await author.floodsub.publish(TOPIC, data)
         assert await unread(reader) == [[b"good"]]
         assert router.fates() == {"accepted": 1, "ignored": 1, "rejected": 1}
 
@@ -343,7 +345,7 @@ async def test_a_link_cancelled_anywhere_leaves_nothing(autojump_clock: MockCloc
 
         async def operation() -> None:
             with trio.move_on_after(1), leaf.floodsub.subscribe(TOPIC):
-                leaf.floodsub.publish(TOPIC, b"data")
+                await leaf.floodsub.publish(TOPIC, b"data")
                 await leaf.floodsub.attach(router.host.peer)
 
         async def check() -> None:
