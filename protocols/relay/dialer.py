@@ -114,7 +114,7 @@ class Dialer(abc.ABC):
         if message.status != Status.OK:
             return Refused(message.status)
         if self.state is State.CONNECTING:
-            return CircuitOpened(message.limits)
+            return CircuitOpened(message.limits, message.data_path, message.offer)
         if message.reservation is None:
             raise RemoteProtocolError("a reservation granted, but none sent")
         return message.reservation

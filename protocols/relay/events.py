@@ -28,6 +28,14 @@ class CircuitLimits:
     max_bytes: int = 0  # in each direction
 
 
+@attrs.frozen
+class Offer:
+    """A place for one connection at the relay, to carry a circuit's bytes."""
+
+    ticket: bytes = attrs.field(repr=False)
+    addresses: tuple[Address, ...] = ()  # of the relay, beside the one that was dialled
+
+
 # ── the side that answers ──
 
 
@@ -44,6 +52,8 @@ class CircuitRequested:
 
     peer: PeerId
     limits: CircuitLimits = CircuitLimits()
+    data_path: bool = False  # hop: an offer would be taken
+    offer: Offer | None = None  # stop
 
 
 @attrs.frozen
@@ -73,9 +83,13 @@ class ReservationGranted:
 
 @attrs.frozen
 class CircuitOpened:
-    """The bytes of the circuit begin; the first of them may be in `trailing()` already."""
+    """The bytes of the circuit begin, and the first of them may be in `trailing()` already; or an offer was made and
+    taken, and `pairing` is what follows.
+    """
 
     limits: CircuitLimits
+    data_path: bool = False  # stop: the offer is taken
+    offer: Offer | None = None  # hop: one to us
 
 
 @attrs.frozen

@@ -116,8 +116,8 @@ class Listener(abc.ABC):
         match message:
             case ReserveMessage():
                 self._ask(Input.RESERVE, ReservationRequested())
-            case ConnectMessage(peer, limits):
-                self._ask(Input.CONNECT, CircuitRequested(peer, limits))
+            case ConnectMessage(peer, limits, data_path, offer):
+                self._ask(Input.CONNECT, CircuitRequested(peer, limits, data_path, offer))
             case _:
                 self._break(Input.STATUS, Status.UNEXPECTED_MESSAGE)
 

@@ -2,7 +2,7 @@
 
 from agentmesh.protocols.relay.dialer import Dialer
 from agentmesh.protocols.relay.dialer import Input as DialerInput
-from agentmesh.protocols.relay.events import CircuitLimits, Status
+from agentmesh.protocols.relay.events import CircuitLimits, Offer, Status
 from agentmesh.protocols.relay.listener import Input as ListenerInput
 from agentmesh.protocols.relay.listener import Listener
 from agentmesh.protocols.relay.wire import (
@@ -17,9 +17,9 @@ from agentmesh.types import PeerId
 class StopListener(Listener):
     """The member's side."""
 
-    def send_circuit(self) -> None:
-        """Answer CircuitRequested: what follows on the stream is the circuit's."""
-        self._command(ListenerInput.OPEN, encode_stop_status(Status.OK))
+    def send_circuit(self, *, data_path: bool = False) -> None:
+        """Answer CircuitRequested: what follows on the stream is the circuit's, or of the offer if that is taken."""
+        self._command(ListenerInput.OPEN, encode_stop_status(Status.OK, data_path))
 
     def _decode(self, frame: bytes) -> StopMessage:
         return decode_stop(frame)
@@ -31,9 +31,9 @@ class StopListener(Listener):
 class StopDialer(Dialer):
     """The relay's side."""
 
-    def send_offer(self, source: PeerId, limits: CircuitLimits, now: float) -> None:
-        """Offer a circuit from `source`: CircuitOpened or Refused follows."""
-        self._command(DialerInput.CONNECT, encode_stop_connect(source, limits), now)
+    def send_offer(self, source: PeerId, limits: CircuitLimits, now: float, offer: Offer | None = None) -> None:
+        """Offer a circuit from `source`, with a connection of its own or not: CircuitOpened or Refused follows."""
+        self._command(DialerInput.CONNECT, encode_stop_connect(source, limits, offer), now)
 
     def _decode(self, frame: bytes) -> StopMessage:
         return decode_stop(frame)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import attrs
 
 from agentmesh.errors import AddressError, RejectedError, RemoteProtocolError
-from agentmesh.protocols.relay.events import CircuitLimits, ReservationGranted, Status
+from agentmesh.protocols.relay.events import CircuitLimits, Offer, ReservationGranted, Status
 from agentmesh.types import Address, PeerId, ProtocolId
 from agentmesh.wire.codec import decode
 from agentmesh.wire.messages.libp2p import relay as pb
@@ -24,6 +24,12 @@ MAX_DURATION = 2**32 - 1  # seconds
 MAX_DATA = 2**63 - 1  # bytes
 MAX_EXPIRY = 2**53  # seconds since 1970; beyond, no float is exact
 
+TICKET_BYTES = 32
+MAX_OFFER_ADDRESSES = 4  # further ones are neither sent nor taken
+MAX_OFFER_ADDRESS_BYTES = 1024  # of an offer, together
+DOOR_BYTE = 0xDA  # begins the connection of a data path, a ticket follows; no multistream, TLS or HTTP begins with it
+PREAMBLE_BYTES = 1 + TICKET_BYTES
+WELCOME = b"\xda"  # the relay's whole answer: what follows is the circuit's
 
 REFUSALS: tuple[Status, ...] = tuple(status for status in Status if status is not Status.OK)
 
@@ -39,6 +45,8 @@ class ConnectMessage:
 
     peer: PeerId
     limits: CircuitLimits = CircuitLimits()
+    data_path: bool = False
+    offer: Offer | None = None
 
 
 @attrs.frozen
@@ -48,6 +56,8 @@ class StatusMessage:
     status: int
     limits: CircuitLimits = CircuitLimits()
     reservation: ReservationGranted | None = None
+    data_path: bool = False
+    offer: Offer | None = None
 
 
 HopMessage = ReserveMessage | ConnectMessage | StatusMessage
@@ -64,29 +74,46 @@ def encode_reserve() -> bytes:
     return bytes(pb.HopMessage(type=pb.HopMessageType.RESERVE))
 
 
-def encode_hop_connect(destination: PeerId) -> bytes:
-    return bytes(pb.HopMessage(type=pb.HopMessageType.CONNECT, peer=pb.Peer(id=destination.multihash)))
+def encode_hop_connect(destination: PeerId, data_path: bool = False) -> bytes:
+    peer = pb.Peer(id=destination.multihash)
+    return bytes(pb.HopMessage(type=pb.HopMessageType.CONNECT, peer=peer, data_path=data_path or None))
 
 
-def encode_hop_status(status: Status, limits: CircuitLimits, reservation: ReservationGranted | None = None) -> bytes:
+def encode_hop_status(
+    status: Status,
+    limits: CircuitLimits,
+    reservation: ReservationGranted | None = None,
+    offer: Offer | None = None,
+) -> bytes:
     return bytes(
         pb.HopMessage(
             type=pb.HopMessageType.STATUS,
             status=pb.Status(status),
             limit=_limit_of(limits),
             reservation=None if reservation is None else _reservation_of(reservation),
+            offer=None if offer is None else _offer_of(offer),
         )
     )
 
 
-def encode_stop_connect(source: PeerId, limits: CircuitLimits) -> bytes:
+def encode_stop_connect(source: PeerId, limits: CircuitLimits, offer: Offer | None = None) -> bytes:
     return bytes(
-        pb.StopMessage(type=pb.StopMessageType.CONNECT, peer=pb.Peer(id=source.multihash), limit=_limit_of(limits))
+        pb.StopMessage(
+            type=pb.StopMessageType.CONNECT,
+            peer=pb.Peer(id=source.multihash),
+            limit=_limit_of(limits),
+            offer=None if offer is None else _offer_of(offer),
+        )
     )
 
 
-def encode_stop_status(status: Status) -> bytes:
-    return bytes(pb.StopMessage(type=pb.StopMessageType.STATUS, status=pb.Status(status)))
+def encode_stop_status(status: Status, data_path: bool = False) -> bytes:
+    kind = pb.StopMessageType.STATUS
+    return bytes(pb.StopMessage(type=kind, status=pb.Status(status), data_path=data_path or None))
+
+
+def encode_carried_by_streams(arrived: bool) -> bytes:
+    return bytes(pb.CarriedByStreams(arrived=arrived))
 
 
 def decode_hop(data: bytes) -> HopMessage:
@@ -96,11 +123,11 @@ def decode_hop(data: bytes) -> HopMessage:
         case pb.HopMessageType.RESERVE:
             return ReserveMessage()
         case pb.HopMessageType.CONNECT:
-            return ConnectMessage(_peer_in(message.peer))
+            return ConnectMessage(_peer_in(message.peer), data_path=bool(message.data_path))
         case pb.HopMessageType.STATUS:
             limits = _limits_in(message.limit)
             reservation = None if message.reservation is None else _reservation_in(message.reservation, limits)
-            return StatusMessage(_status_in(message.status), limits, reservation)
+            return StatusMessage(_status_in(message.status), limits, reservation, offer=_offer_in(message.offer))
         case _:
             raise RemoteProtocolError("a hop message of no known type")
 
@@ -110,11 +137,19 @@ def decode_stop(data: bytes) -> StopMessage:
     message = decode(pb.StopMessage, data)
     match message.type:
         case pb.StopMessageType.CONNECT:
-            return ConnectMessage(_peer_in(message.peer), _limits_in(message.limit))
+            return ConnectMessage(_peer_in(message.peer), _limits_in(message.limit), offer=_offer_in(message.offer))
         case pb.StopMessageType.STATUS:
-            return StatusMessage(_status_in(message.status))
+            return StatusMessage(_status_in(message.status), data_path=bool(message.data_path))
         case _:
             raise RemoteProtocolError("a stop message of no known type")
+
+
+def decode_carried_by_streams(data: bytes) -> bool:
+    """Whether the connection had come. Raises RemoteProtocolError when `data` does not say it."""
+    arrived = decode(pb.CarriedByStreams, data).arrived
+    if arrived is None:
+        raise RemoteProtocolError("not the message that a circuit is carried by streams")
+    return arrived
 
 
 def _status_in(status: int | None) -> int:
@@ -143,7 +178,7 @@ def _limits_in(limit: pb.Limit | None) -> CircuitLimits:
 def _reservation_of(granted: ReservationGranted) -> pb.Reservation:
     return pb.Reservation(
         expire=int(granted.expires_at),
-        addrs=list(_fitting(address.to_bytes() for address in granted.addresses[:MAX_ADDRESSES])),
+        addrs=list(_fitting(granted.addresses[:MAX_ADDRESSES], MAX_ADDRESS_BYTES)),
         voucher=granted.voucher or None,
     )
 
@@ -155,13 +190,27 @@ def _reservation_in(reservation: pb.Reservation, limits: CircuitLimits) -> Reser
     return ReservationGranted(float(reservation.expire), addresses, limits, reservation.voucher or b"")
 
 
-def _fitting(addresses: Iterable[bytes]) -> Iterable[bytes]:
-    left = MAX_ADDRESS_BYTES
+def _offer_of(offer: Offer) -> pb.Offer:
+    addresses = _fitting(offer.addresses[:MAX_OFFER_ADDRESSES], MAX_OFFER_ADDRESS_BYTES)
+    return pb.Offer(ticket=offer.ticket, addrs=list(addresses))
+
+
+def _offer_in(offer: pb.Offer | None) -> Offer | None:
+    if offer is None:
+        return None
+    if offer.ticket is None or len(offer.ticket) != TICKET_BYTES:
+        raise RemoteProtocolError("an offer without a ticket")
+    return Offer(offer.ticket, tuple(_addresses_in(offer.addrs[:MAX_OFFER_ADDRESSES])))
+
+
+def _fitting(addresses: Iterable[Address], max_bytes: int) -> Iterable[bytes]:
+    left = max_bytes
     for address in addresses:
-        left -= len(address)
+        data = address.to_bytes()
+        left -= len(data)
         if left < 0:
             return
-        yield address
+        yield data
 
 
 def _addresses_in(addresses: Iterable[bytes]) -> Iterable[Address]:

@@ -12,6 +12,7 @@ from agentmesh.protocols.relay.events import (
     CircuitLimits,
     CircuitOpened,
     CircuitRequested,
+    Offer,
     Refused,
     ReservationGranted,
     ReservationRequested,
@@ -24,6 +25,7 @@ from agentmesh.types import Address, PeerId
 
 ALICE = PeerId.from_ed25519(b"a" * 32)
 LIMITS = CircuitLimits(60.0, 4096)
+OFFER = Offer(b"t" * 32, (Address.parse("/ip4/192.0.2.1/tcp/4001"),))
 GRANTED = ReservationGranted(5000.0, (Address.parse("/memory/1"),), LIMITS, b"voucher")
 
 
@@ -48,15 +50,16 @@ class Exchanges(RuleBasedStateMachine):
         self.sent = [b"", b""]
 
     @precondition(lambda self: self.asked is None)
-    @rule(what=st.sampled_from(["reserve", "connect", "offer"]))
-    def ask(self, what: str) -> None:
+    @rule(what=st.sampled_from(["reserve", "connect", "offer"]), data_path=st.booleans())
+    def ask(self, what: str, data_path: bool) -> None:
         if what == "offer":
             self.pair = self.stop
-            self.stop[0].send_offer(ALICE, LIMITS, 0.0)
-            self.asked = CircuitRequested(ALICE, LIMITS)
+            offer = OFFER if data_path else None
+            self.stop[0].send_offer(ALICE, LIMITS, 0.0, offer)
+            self.asked = CircuitRequested(ALICE, LIMITS, offer=offer)
         elif what == "connect":
-            self.hop[0].send_connect(ALICE, 0.0)
-            self.asked = CircuitRequested(ALICE)
+            self.hop[0].send_connect(ALICE, 0.0, data_path=data_path)
+            self.asked = CircuitRequested(ALICE, data_path=data_path)
         else:
             self.hop[0].send_reserve(0.0)
             self.asked = ReservationRequested()
@@ -89,8 +92,11 @@ class Exchanges(RuleBasedStateMachine):
             self.answers += [event] if (event := self.pair[0].next_event()) else []
 
     @precondition(lambda self: bool(self.requests) and self.answered is None)
-    @rule(refusal=st.none() | st.sampled_from([status for status in Status if status is not Status.OK]))
-    def answer(self, refusal: Status | None) -> None:
+    @rule(
+        refusal=st.none() | st.sampled_from([status for status in Status if status is not Status.OK]),
+        data_path=st.booleans(),
+    )
+    def answer(self, refusal: Status | None, data_path: bool) -> None:
         if refusal is not None:
             self.pair[1].send_refusal(refusal)
             self.answered = Refused(refusal)
@@ -98,11 +104,12 @@ class Exchanges(RuleBasedStateMachine):
             self.hop[1].send_reservation(GRANTED)
             self.answered = GRANTED
         elif self.pair is self.hop:
-            self.hop[1].send_circuit(LIMITS)
-            self.answered = CircuitOpened(LIMITS)
+            offer = OFFER if data_path else None
+            self.hop[1].send_circuit(LIMITS, offer)
+            self.answered = CircuitOpened(LIMITS, offer=offer)
         else:
-            self.stop[1].send_circuit()
-            self.answered = CircuitOpened(CircuitLimits())
+            self.stop[1].send_circuit(data_path=data_path)
+            self.answered = CircuitOpened(CircuitLimits(), data_path)
         self.back += self.pair[1].data_to_send()
 
     @invariant()

@@ -3,18 +3,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentmesh.errors import RemoteProtocolError
-from agentmesh.protocols.relay.events import CircuitLimits, ReservationGranted, Status
+from agentmesh.protocols.relay.events import CircuitLimits, Offer, ReservationGranted, Status
 from agentmesh.protocols.relay.wire import (
     MAX_ADDRESSES,
     MAX_DATA,
     MAX_DURATION,
     MAX_EXPIRY,
     MAX_MESSAGE_BYTES,
+    MAX_OFFER_ADDRESSES,
     ConnectMessage,
     ReserveMessage,
     StatusMessage,
+    decode_carried_by_streams,
     decode_hop,
     decode_stop,
+    encode_carried_by_streams,
     encode_hop_connect,
     encode_hop_status,
     encode_reserve,
@@ -46,6 +49,26 @@ VALID = [
     encode_stop_connect(ALICE, CircuitLimits(60.0, 1000)),
     encode_stop_status(Status.CONNECTION_FAILED),
 ]
+# As they were before there were data paths: for peers without one they are what they always were.
+GOLDEN = [
+    "0800",
+    f"080112280a26{ALICE.multihash.hex()}",
+    "08022205083c10e8072864",
+    "08021a110809120a890600000000000000011a01762864",
+    f"080012280a26{ALICE.multihash.hex()}1a05083c10e807",
+    "080120cb01",
+]
+OFFER = Offer(b"t" * 32, (Address.parse("/ip4/192.0.2.1/tcp/4001"),))
+WITH_A_DATA_PATH = [
+    encode_hop_connect(ALICE, True),
+    encode_hop_status(Status.OK, CircuitLimits(60.0, 1000), offer=OFFER),
+    encode_stop_connect(ALICE, CircuitLimits(), OFFER),
+    encode_stop_status(Status.OK, True),
+    encode_carried_by_streams(False),
+]
+offers = st.builds(
+    Offer, st.binary(min_size=32, max_size=32), st.lists(addresses, max_size=MAX_OFFER_ADDRESSES).map(tuple)
+)
 
 
 @given(peers)
@@ -72,6 +95,59 @@ def test_reservations_come_back(granted: ReservationGranted, limits: CircuitLimi
     assert message.reservation == ReservationGranted(granted.expires_at, granted.addresses, limits, granted.voucher)
 
 
+def test_messages_without_a_data_path_are_what_they_always_were() -> None:
+    assert [message.hex() for message in VALID] == GOLDEN
+
+
+def test_a_data_path_is_asked_for_and_taken() -> None:
+    assert decode_hop(encode_hop_connect(ALICE, True)) == ConnectMessage(ALICE, data_path=True)
+    assert decode_stop(encode_stop_status(Status.OK, True)) == StatusMessage(Status.OK, data_path=True)
+    assert encode_hop_connect(ALICE, True).endswith(bytes.fromhex("88fa0101"))  # field 4001
+
+
+@given(offers, limits)
+def test_offers_of_a_data_path_come_back(offer: Offer, limits: CircuitLimits) -> None:
+    hop = decode_hop(encode_hop_status(Status.OK, limits, offer=offer))
+    assert hop == StatusMessage(Status.OK, limits, offer=offer)
+    stop = decode_stop(encode_stop_connect(ALICE, limits, offer))
+    assert stop == ConnectMessage(ALICE, limits, offer=offer)
+
+
+@pytest.mark.parametrize("ticket", [None, b"", b"t" * 31, b"t" * 33])
+def test_an_offer_without_a_whole_ticket_is_refused(ticket: bytes | None) -> None:
+    offer = pb.Offer(ticket=ticket)
+    with pytest.raises(RemoteProtocolError):
+        decode_hop(bytes(pb.HopMessage(type=pb.HopMessageType.STATUS, status=pb.Status.OK, offer=offer)))
+    peer = pb.Peer(id=ALICE.multihash)
+    with pytest.raises(RemoteProtocolError):
+        decode_stop(bytes(pb.StopMessage(type=pb.StopMessageType.CONNECT, peer=peer, offer=offer)))
+
+
+def test_an_offer_is_short_however_many_addresses_there_are() -> None:
+    many = tuple(Address.parse(f"/ip4/192.0.2.1/tcp/{port}") for port in range(1, 20))
+    message = decode_stop(encode_stop_connect(ALICE, CircuitLimits(), Offer(OFFER.ticket, many)))
+    assert isinstance(message, ConnectMessage)
+    assert message.offer == Offer(OFFER.ticket, many[:MAX_OFFER_ADDRESSES])
+    crowd = pb.Offer(ticket=OFFER.ticket, addrs=[address.to_bytes() for address in many])
+    found = decode_hop(bytes(pb.HopMessage(type=pb.HopMessageType.STATUS, status=pb.Status.OK, offer=crowd)))
+    assert isinstance(found, StatusMessage)
+    assert found.offer == message.offer
+
+
+def test_a_ticket_is_not_in_a_repr() -> None:
+    assert "ttt" not in repr(OFFER)
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_the_word_for_streams_comes_back(arrived: bool) -> None:
+    assert decode_carried_by_streams(encode_carried_by_streams(arrived)) is arrived
+
+
+def test_an_empty_message_is_no_word_for_streams() -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_carried_by_streams(b"")
+
+
 def test_the_type_is_written_though_it_is_zero() -> None:
     """Peers whose code was made from the proto2 definition refuse a message without its required type."""
     assert encode_reserve() == bytes.fromhex("0800")
@@ -79,7 +155,7 @@ def test_the_type_is_written_though_it_is_zero() -> None:
 
 
 def decode_both_ways(data: bytes) -> None:
-    for decode in (decode_hop, decode_stop):
+    for decode in (decode_hop, decode_stop, decode_carried_by_streams):
         try:
             decode(data)
         except RemoteProtocolError:
@@ -92,7 +168,7 @@ def test_any_bytes_are_a_message_or_the_peers_fault(data: bytes) -> None:
     decode_both_ways(data)
 
 
-@given(st.sampled_from(VALID), st.integers(0, 200), st.binary(max_size=3))
+@given(st.sampled_from(VALID + WITH_A_DATA_PATH), st.integers(0, 200), st.binary(max_size=3))
 def test_perturbed_messages_are_messages_or_the_peers_fault(valid: bytes, at: int, put: bytes) -> None:
     cut = at % (len(valid) + 1)
     decode_both_ways(valid[:cut] + put + valid[cut + len(put) :])

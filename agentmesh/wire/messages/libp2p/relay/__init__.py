@@ -3,7 +3,18 @@
 # plugin: python-betterproto2
 # This file has been @generated
 
-__all__ = ("HopMessage", "HopMessageType", "Limit", "Peer", "Reservation", "Status", "StopMessage", "StopMessageType")
+__all__ = (
+    "CarriedByStreams",
+    "HopMessage",
+    "HopMessageType",
+    "Limit",
+    "Offer",
+    "Peer",
+    "Reservation",
+    "Status",
+    "StopMessage",
+    "StopMessageType",
+)
 
 from dataclasses import dataclass
 
@@ -50,6 +61,22 @@ class StopMessageType(betterproto2.Enum):
 
 
 @dataclass(eq=False, repr=False)
+class CarriedByStreams(betterproto2.Message):
+    """
+    After an offer was taken: these streams carry the circuit after all. Each side of a stream says it once, and the bytes
+    of the circuit follow; or neither says it.
+    """
+
+    arrived: "bool | None" = betterproto2.field(1, betterproto2.TYPE_BOOL, optional=True)
+    """
+    Of the relay: whether the peer's connection had come.
+    """
+
+
+default_message_pool.register_message("libp2p.relay", "CarriedByStreams", CarriedByStreams)
+
+
+@dataclass(eq=False, repr=False)
 class HopMessage(betterproto2.Message):
     """
     Between a peer and a relay, on /libp2p/circuit/relay/0.2.0/hop.
@@ -64,6 +91,16 @@ class HopMessage(betterproto2.Message):
     limit: "Limit | None" = betterproto2.field(4, betterproto2.TYPE_MESSAGE, optional=True)
 
     status: "Status | None" = betterproto2.field(5, betterproto2.TYPE_ENUM, optional=True)
+
+    data_path: "bool | None" = betterproto2.field(4001, betterproto2.TYPE_BOOL, optional=True)
+    """
+    CONNECT: the peer would carry the circuit on a connection of its own.
+    """
+
+    offer: "Offer | None" = betterproto2.field(4002, betterproto2.TYPE_MESSAGE, optional=True)
+    """
+    STATUS OK to such a CONNECT: how.
+    """
 
 
 default_message_pool.register_message("libp2p.relay", "HopMessage", HopMessage)
@@ -87,6 +124,26 @@ class Limit(betterproto2.Message):
 
 
 default_message_pool.register_message("libp2p.relay", "Limit", Limit)
+
+
+@dataclass(eq=False, repr=False)
+class Offer(betterproto2.Message):
+    """
+    A place for one connection at the relay.
+    """
+
+    ticket: "bytes | None" = betterproto2.field(1, betterproto2.TYPE_BYTES, optional=True)
+    """
+    32 bytes, good for one connection and a few seconds.
+    """
+
+    addrs: "list[bytes]" = betterproto2.field(2, betterproto2.TYPE_BYTES, repeated=True)
+    """
+    Binary multiaddrs of the relay, beside the one that the peer dialled.
+    """
+
+
+default_message_pool.register_message("libp2p.relay", "Offer", Offer)
 
 
 @dataclass(eq=False, repr=False)
@@ -139,6 +196,16 @@ class StopMessage(betterproto2.Message):
     limit: "Limit | None" = betterproto2.field(3, betterproto2.TYPE_MESSAGE, optional=True)
 
     status: "Status | None" = betterproto2.field(4, betterproto2.TYPE_ENUM, optional=True)
+
+    data_path: "bool | None" = betterproto2.field(4001, betterproto2.TYPE_BOOL, optional=True)
+    """
+    STATUS OK: the offer is taken.
+    """
+
+    offer: "Offer | None" = betterproto2.field(4002, betterproto2.TYPE_MESSAGE, optional=True)
+    """
+    CONNECT: how to carry the circuit on a connection of its own.
+    """
 
 
 default_message_pool.register_message("libp2p.relay", "StopMessage", StopMessage)
