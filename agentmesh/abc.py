@@ -95,6 +95,71 @@ class Link(abc.ABC):
     async def aclose(self) -> None: ...
 
 
+class DataStream(trio.abc.HalfCloseableStream):
+    """A connection that carries the bytes of one circuit, and nothing else."""
+
+    @abc.abstractmethod
+    def close_now(self) -> None:
+        """Close without a checkpoint. Whoever waits on it gets ClosedResourceError."""
+
+
+class DataDialer(abc.ABC):
+    """A transport that can give a circuit a connection of its own, on which a router moves bytes by `Splicer`."""
+
+    @abc.abstractmethod
+    def can_carry(self, address: Address) -> bool:
+        """Whether `dial_data` takes such an address."""
+
+    @abc.abstractmethod
+    async def dial_data(self, address: Address) -> DataStream:
+        """A connection, the caller's to close.
+
+        Raises:
+            DialError: nobody answered.
+            AddressError: not an address for this.
+        Cancellation: safe; no connection is left.
+        """
+
+
+class Moved(enum.Enum):
+    """Why `Splicer.move` has returned."""
+
+    ENDED = "the source has ended"
+    LIMIT = "the source has more than may be moved"
+    SOURCE_BROKE = "the source broke"
+    SINK_BROKE = "the sink broke"
+
+
+class Splicer(abc.ABC):
+    """Moves bytes from one connection to another, below Python where that can be.
+
+    Attributes:
+        method: how, for statistics: "splice" in the kernel, or "copy".
+    """
+
+    method: str
+
+    @abc.abstractmethod
+    def take(self, stream: ByteStream) -> trio.abc.HalfCloseableStream | None:
+        """An accepted connection, made ready to be moved from and to; None when it is none that can be."""
+
+    @abc.abstractmethod
+    async def move(
+        self,
+        source: trio.abc.HalfCloseableStream,
+        sink: trio.abc.HalfCloseableStream,
+        max_bytes: int | None,
+        count: Callable[[int], None],
+    ) -> Moved:
+        """Move bytes until the source ends or either breaks; ends neither. Both are from `take`.
+
+        Args:
+            max_bytes: how many at most, None for no limit.
+            count: told of each piece when it is handed on, synchronously.
+        Cancellation: safe. What had left the source and was not handed on is lost.
+        """
+
+
 class Direction(enum.Enum):
     INBOUND = "inbound"
     OUTBOUND = "outbound"

@@ -24,6 +24,8 @@ WILDCARDS = {"0.0.0.0": (4, "127.0.0.1"), "::": (6, "::1")}
 UNSENT_BYTES = 64 * 1024  # that may wait in the kernel: more gains nothing, and delays whatever follows a bulk stream
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 EXHAUSTED_PAUSE = 0.1  # seconds without accepting, when there is no file descriptor left
+KEEPALIVE_INTERVAL = 15  # seconds between two probes of a connection that is silent …
+KEEPALIVE_PROBES = 2  # … and as many without an answer break it
 
 Parts = tuple[tuple[str, str | None], ...]
 
@@ -40,6 +42,11 @@ class Endpoint:
     def is_literal(self) -> bool:
         """Whether the host is an IP address: only those can be listened on."""
         return self.kind in ("ip4", "ip6")
+
+    @property
+    def in_ascii(self) -> "Endpoint":
+        """The same with its name as DNS has it."""
+        return self if self.is_literal else attrs.evolve(self, host=ascii_name(self.host))
 
     @property
     def authority(self) -> str:
@@ -68,13 +75,17 @@ async def connect(endpoint: Endpoint, address: Address, proxies: ProxyRules) -> 
         DialError: nobody answered, or there is no such host; ProxyError when that is the proxy's doing.
     Cancellation: safe; no socket is left.
     """
-    if not endpoint.is_literal:
-        endpoint = attrs.evolve(endpoint, host=ascii_name(endpoint.host))
+    endpoint = endpoint.in_ascii
     proxy = proxies.proxy_for(endpoint.host, endpoint.port)
     if proxy is not None:
         return await _connect_through(proxy, endpoint.authority)
+    return await connect_directly(endpoint, address)
+
+
+async def connect_directly(endpoint: Endpoint, address: Address) -> trio.SocketStream:
+    """As `connect`, whatever proxy there is."""
     try:
-        return await _open_tcp(endpoint.host, endpoint.port, SOURCES[endpoint.kind])
+        return await _open_tcp(endpoint.in_ascii.host, endpoint.port, SOURCES[endpoint.kind])
     except OSError as exc:
         raise DialError(f"cannot connect to {address}: {exc}") from exc
 
@@ -138,6 +149,20 @@ async def accept_forever(listener: trio.SocketListener, start: Callable[[trio.So
             _tune(stream)
             start(stream)
             del stream  # else the last connection would be kept until the next one comes
+
+
+def keep_alive(stream: trio.SocketStream) -> None:
+    """Have the kernel notice a peer that is gone, and middle boxes remember a connection on which nothing is said."""
+    with suppress(OSError):  # ended already
+        stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            # No TCP_USER_TIMEOUT: it would break a connection whose peer lives and does not read.
+            for option, value in (
+                (trio.socket.TCP_KEEPIDLE, KEEPALIVE_INTERVAL),
+                (trio.socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL),
+                (trio.socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
+            ):
+                stream.setsockopt(trio.socket.IPPROTO_TCP, option, value)
 
 
 def _tcp_address(host: str, port: int, suffix: Parts) -> Address:

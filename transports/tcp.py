@@ -1,7 +1,7 @@
 """Connections over TCP: `/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>`, to dial also with `/tls` or `/tls/sni/<name>`.
 
 The streams are Trio's own socket streams, or tunnels through an outbound proxy. Names can be dialled but not listened
-on; port 0 listens on a free one.
+on; port 0 listens on a free one. A circuit may have a connection of its own, where no proxy is between.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
+from agentmesh.abc import ByteStream, DataDialer, DataStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
@@ -18,6 +18,8 @@ from agentmesh.transports.sockets import (
     accept_forever,
     bound_addresses,
     connect,
+    connect_directly,
+    keep_alive,
     listen_tcp,
     source_address,
     split_endpoint,
@@ -44,7 +46,32 @@ class TcpListener(Listener):
             await accept_forever(self._listener, start)
 
 
-class TcpTransport(Transport):
+class DataSocket(DataStream):
+    """A socket for one circuit's bytes."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def close_now(self) -> None:
+        self._stream.socket.close()
+
+
+class TcpTransport(Transport, DataDialer):
     """Dial and listen over TCP.
 
     Args:
@@ -79,6 +106,20 @@ class TcpTransport(Transport):
             raise AddressError(f"not an address to listen on over TCP: {address}")
         async with await listen_tcp(endpoint) as listener:
             yield TcpListener(listener)
+
+    def can_carry(self, address: Address) -> bool:
+        endpoint = tcp_endpoint(address)
+        if endpoint is None or not endpoint.port:
+            return False
+        return self._proxies.proxy_for(endpoint.in_ascii.host, endpoint.port) is None
+
+    async def dial_data(self, address: Address) -> DataStream:
+        endpoint = tcp_endpoint(address)
+        if endpoint is None or not self.can_carry(address):
+            raise AddressError(f"not an address of a connection for a circuit: {address}")
+        stream = await connect_directly(endpoint, address)
+        keep_alive(stream)
+        return DataSocket(stream)
 
 
 def tcp_endpoint(address: Address) -> Endpoint | None:
