@@ -16,12 +16,13 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.connections import ConnectionManager, ConnectionStatistics
 from agentmesh.runtime.dialer import Dialer
+from agentmesh.runtime.doors import Visitor
 from agentmesh.runtime.figures import HANDSHAKE_FAILURES, failure_of
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.tls import TlsContext
-from agentmesh.runtime.upgrade import HANDSHAKE_ERRORS, Upgraded, upgrade_inbound
+from agentmesh.runtime.upgrade import HANDSHAKE_ERRORS, Upgraded, receive_inbound
 from agentmesh.types import Address, PeerId, ProtocolId
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ async def open_host(
     Raises:
         AddressError: no transport listens on one of `listen`.
         OSError: an address is taken.
-        ValueError: two protocols share an ID.
+        ValueError: two protocols share an ID, or two doors a byte.
         ExceptionGroup: a protocol's background work failed.
     """
     book = AdmissionBook(time.time) if admissions is None else admissions  # an empty book is false
@@ -199,20 +200,22 @@ class Host:
                 self._listening.remove(bound)
 
     async def _accept(self, stream: ByteStream, source: Address | None) -> None:
-        """One inbound connection, from its first byte to the end of its session."""
+        """One inbound connection, from its first byte to the end of its session, or of what its door leads to."""
         if not self.connections.begin_handshake(source):
             return
         try:
-            upgraded = await self._upgrade_inbound(stream, source)
-            if upgraded is not None:
-                await self._run_session(self._make_session(upgraded, Direction.INBOUND, source))
+            found = await self._upgrade_inbound(stream, source)
+            if isinstance(found, Upgraded):
+                await self._run_session(self._make_session(found, Direction.INBOUND, source))
         finally:
             self.connections.release_source(source)
+        if isinstance(found, Visitor):
+            await found.door.serve(stream, found.preamble)
 
-    async def _upgrade_inbound(self, stream: ByteStream, source: Address | None) -> Upgraded | None:
+    async def _upgrade_inbound(self, stream: ByteStream, source: Address | None) -> Upgraded | Visitor | None:
         try:
             with trio.fail_after(self.config.handshake_timeout):
-                return await upgrade_inbound(stream, self._security)
+                return await receive_inbound(stream, self._security, self.registry.doors)
         except HANDSHAKE_ERRORS as exc:
             self._handshakes_failed[failure_of(exc)] += 1
             left = isinstance(exc, trio.BrokenResourceError)  # as every dialer does whose other address was faster

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from agentmesh.abc import Admission, Stream, StreamLimits
+from agentmesh.runtime.doors import Door, doors_by_byte
 from agentmesh.types import ProtocolId
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Protocol:
 
     `run(host)` is the protocol's background work, if it has any, for as long as the host is open. If it raises, the
     host goes down with it.
+
+    `doors` are for connections that it takes beside its streams.
     """
 
     id: ProtocolId
@@ -32,13 +35,14 @@ class Protocol:
     admission: Admission = Admission.ANYONE
     limits: StreamLimits = StreamLimits()
     run: Run | None = None
+    doors: tuple[Door, ...] = ()
 
 
 class ProtocolRegistry:
-    """Protocols by their IDs.
+    """Protocols by their IDs, and their doors by the bytes that lead to them.
 
     Raises:
-        ValueError: two protocols share an ID.
+        ValueError: two protocols share an ID, or two doors a byte.
     """
 
     def __init__(self, protocols: Sequence[Protocol]) -> None:
@@ -46,6 +50,7 @@ class ProtocolRegistry:
         if len(self._by_id) != len(protocols):
             ids = [protocol.id for protocol in protocols]
             raise ValueError(f"protocol given twice: {sorted({i for i in ids if ids.count(i) > 1})}")
+        self.doors = doors_by_byte(door for protocol in protocols for door in protocol.doors)
 
     def get(self, protocol_id: str) -> Protocol | None:
         return self._by_id.get(ProtocolId(protocol_id))

@@ -7,9 +7,11 @@
 So a session costs no round trip more than TLS. A peer that names no muxer in ALPN is asked by multistream inside TLS.
 
 An address that ends in `/tls` leaves multistream out: the ClientHello comes first, with the host's name in it, so that
-middle boxes can pass TLS on by name. The listener tells the two by their first byte.
+middle boxes can pass TLS on by name. The listener tells the two by their first byte, and from both what comes through a
+door (`agentmesh.runtime.doors`).
 """
 
+from collections.abc import Mapping
 from typing import Self
 
 import attrs
@@ -17,6 +19,7 @@ import trio
 
 from agentmesh.abc import ByteStream, Link
 from agentmesh.errors import LimitExceededError, MeshError, PeerMismatchError, RemoteProtocolError
+from agentmesh.runtime.doors import Door, Visitor, read_preamble
 from agentmesh.runtime.multistream import Proposer, Responder
 from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
 from agentmesh.types import PeerId
@@ -120,19 +123,45 @@ async def upgrade_outbound(
     return await _Upgrade.outbound(stream, context, tls_name).run(expected)
 
 
-async def upgrade_inbound(stream: ByteStream, context: TlsContext) -> Upgraded:
-    """Secure a stream that we accepted, however it begins. Errors and cancellation as `upgrade_outbound`."""
-    return await _Upgrade.inbound(stream, context).run(None)
+async def upgrade_inbound(stream: ByteStream, context: TlsContext, early: bytes | bytearray | None = None) -> Upgraded:
+    """Secure a stream that we accepted, however it begins. Errors and cancellation as `upgrade_outbound`.
+
+    Args:
+        early: its first bytes, if they were read.
+    """
+    return await _Upgrade.inbound(stream, context, early).run(None)
+
+
+async def receive_inbound(stream: ByteStream, context: TlsContext, doors: Mapping[int, Door]) -> Upgraded | Visitor:
+    """`upgrade_inbound`, unless the stream begins as one for a door does.
+
+    Args:
+        doors: by their first bytes.
+    Returns:
+        The link; or the visitor, of whom no more was read than the preamble.
+    """
+    first = await stream.receive_some(HANDSHAKE_READ_BYTES)
+    if first and (door := doors.get(first[0])) is not None:
+        return await read_preamble(stream, first, door)
+    return await upgrade_inbound(stream, context, first)
 
 
 class _Upgrade:
     """One handshake under way. `security` is None when nothing is negotiated before TLS."""
 
-    def __init__(self, stream: ByteStream, tls: TlsMachine, security: Proposer | Responder | None, side: Side) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        tls: TlsMachine,
+        security: Proposer | Responder | None,
+        side: Side,
+        early: bytes | bytearray | None = None,
+    ) -> None:
         self._stream = stream
         self._tls = tls
         self._security = security
         self._side = side
+        self._early = early
         self._received = 0
 
     @classmethod
@@ -143,8 +172,8 @@ class _Upgrade:
         return cls(stream, tls, Proposer([TLS_PROTOCOL]) if tls_name is None else None, Side.DIALER)
 
     @classmethod
-    def inbound(cls, stream: ByteStream, context: TlsContext) -> Self:
-        return cls(stream, context.connection(Side.LISTENER), Responder(TLS_PROTOCOL.__eq__), Side.LISTENER)
+    def inbound(cls, stream: ByteStream, context: TlsContext, early: bytes | bytearray | None) -> Self:
+        return cls(stream, context.connection(Side.LISTENER), Responder(TLS_PROTOCOL.__eq__), Side.LISTENER, early)
 
     async def run(self, expected: PeerId | None) -> Upgraded:
         try:
@@ -194,7 +223,9 @@ class _Upgrade:
             muxer.receive_data(plaintext)
 
     async def _receive(self) -> bytes | bytearray:
-        data = await self._stream.receive_some(HANDSHAKE_READ_BYTES)
+        data, self._early = self._early, None
+        if data is None:
+            data = await self._stream.receive_some(HANDSHAKE_READ_BYTES)
         self._count(len(data))
         return data
 
