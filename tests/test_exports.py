@@ -16,7 +16,10 @@ import agentmesh
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = "agentmesh.wire.messages"
-NOT_FOR_IMPORT = {"agentmesh.wire.generate"}  # a script that needs protoc, for those who change the messages
+NOT_FOR_IMPORT = {
+    "agentmesh.wire.generate",  # a script that needs protoc, for those who change the messages
+    "agentmesh.control_plane.migrations.env",  # Alembic runs it, in surroundings of its own
+}
 
 
 def public_modules() -> list[str]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from agentmesh.cli.params import admin_token_option, duration
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.admin_client import CreatedToken, create_token_at
-from agentmesh.control_plane.config import sqlite_path
+from agentmesh.control_plane.dsn import SqliteFile, parse_dsn
 from agentmesh.control_plane.store import open_store
 from agentmesh.control_plane.tokens import ROLES, create_token
 
@@ -45,7 +45,7 @@ def command() -> None:
 @admin_token_option("A file with the control plane's admin token.")
 @click.option(
     "--db-dsn",
-    help="The control plane's SQLite file, to make the token in it instead; the control plane may be running.",
+    help="The control plane's database, to make the token in it instead; the control plane may be running.",
 )
 def create(
     role: str,
@@ -99,11 +99,11 @@ async def _at_control_plane(wanted: Wanted, url: str, admin_token: str) -> Creat
 def _existing(dsn: str) -> str:
     """A token in a database that no control plane has would be of no use, so none is created."""
     try:
-        path = sqlite_path(dsn)
+        database = parse_dsn(dsn)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
-    if not os.path.exists(path):
-        raise click.UsageError(f"--db-dsn: there is no file {path}")
+    if isinstance(database, SqliteFile) and not os.path.exists(database.path):
+        raise click.UsageError(f"--db-dsn: there is no file {database.path}")
     return dsn
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import attrs
 
+from agentmesh.control_plane.dsn import parse_dsn
+
 HOUR = 3600.0
 
 
@@ -20,20 +22,16 @@ def parse_bind_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def sqlite_path(dsn: str) -> str:
-    """The file that `dsn` names, as a path or as sqlite:///path. Raises ValueError when it names none."""
-    path = dsn.removeprefix("sqlite:///")
-    if not path or "://" in path or path == ":memory:":
-        raise ValueError(f"the database is an SQLite file, not {dsn.partition('://')[0]!r}")
-    return path
-
-
 def _bind_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
     parse_bind_address(value)
 
 
 def _db_dsn(_: object, __: "attrs.Attribute[str]", value: str) -> None:
-    sqlite_path(value)
+    parse_dsn(value)
+
+
+def _without_password(dsn: str) -> str:
+    return str(parse_dsn(dsn))
 
 
 def _positive(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
@@ -53,7 +51,7 @@ class Config:
     """
 
     bind_address: str = attrs.field(default="0.0.0.0:8080", validator=_bind_address)  # port 0: any free one
-    db_dsn: str = attrs.field(default="control-plane.db", validator=_db_dsn)  # a file; created when it is not there
+    db_dsn: str = attrs.field(default="control-plane.db", validator=_db_dsn, repr=_without_password)  # see parse_dsn
     admin_token: str | None = attrs.field(default=None, repr=False)  # None: nobody is an admin
     auto_approve_enrollment: bool = False  # a valid bootstrap token is enough; else an admin approves
     biscuit_ttl: float = attrs.field(default=24 * HOUR, validator=positive)  # seconds that a credential is valid

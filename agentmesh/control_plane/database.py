@@ -1,118 +1,122 @@
-"""The database behind the store: an engine, worker threads, transactions.
+"""The database behind the store: connections, worker threads, transactions, and errors of ours for the driver's.
 
-SQLite for now. What is SQLite's own is in this file; the store speaks SQL that PostgreSQL understands too.
+What the two kinds do differently is in `engines`; the store speaks SQL that both understand.
 """
 
-import os
-import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import trio
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import URL
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from agentmesh.control_plane.config import sqlite_path
-from agentmesh.control_plane.schema import metadata
+from agentmesh.control_plane.commits import SharedCommits
+from agentmesh.control_plane.dsn import Dsn, SqliteFile, parse_dsn
+from agentmesh.control_plane.engines import (
+    POSTGRES_CONNECTIONS,
+    SQLITE_CONNECTIONS,
+    for_writing,
+    on_snapshot,
+    postgres_engine,
+    sqlite_engine,
+)
+from agentmesh.control_plane.migrations import MigrationError, migrate
 from agentmesh.errors import MeshError
 
-MAX_THREADS = 4  # that talk to the database at once; a connection each
-BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another
-PRAGMAS = (
-    "PRAGMA journal_mode=WAL",  # readers never wait for the writer
-    "PRAGMA synchronous=FULL",  # what was acknowledged survives a power cut
-)
+RACES = frozenset({"40001", "40P01"})  # PostgreSQL's serialization failure and deadlock: it chose one to try again
 
 T = TypeVar("T")
+Write = Callable[[Callable[[Connection], Any], trio.CapacityLimiter], Awaitable[Any]]
 
 
 class StoreError(MeshError):
-    """The database does not answer, or not in time. Nothing of the call was kept; try again later."""
+    """The database does not answer, or not in time. Try again later.
+
+    Nothing of the call was kept, unless the connection broke while a change was being committed: then nobody knows.
+    """
+
+
+class RacedError(MeshError):
+    """The row is not what the caller saw: another call changed it. Nothing was kept; read and decide again."""
 
 
 class Database:
-    """Runs jobs on a connection, each in one transaction and in a worker thread.
+    """Runs jobs on a connection, each in one transaction and in a worker thread. Made by `open_database`.
 
-    Cancellation: a job that has begun is finished; the caller is cancelled after it.
+    Cancellation: a job that has begun is finished; the caller is cancelled after it, or, when the job shares its commit
+    with others', at once.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._read_from = engine
-        self._write_to = engine.execution_options(mesh_begin="BEGIN IMMEDIATE")
-        self._threads = trio.CapacityLimiter(MAX_THREADS)
+    def __init__(self, engine: Engine, read_from: Engine, write: Write, connections: int) -> None:
+        self._engine, self._read_from, self._write = engine, read_from, write
+        self._threads = trio.CapacityLimiter(connections)
 
     async def read(self, job: Callable[[Connection], T]) -> T:
-        """Run `job` on a snapshot. Raises StoreError."""
-        return await self._run(self._read_from, job)
+        """Run `job` on a snapshot: all it reads is of one moment. Raises StoreError."""
+        return await _translated(partial(_run, self._read_from), job, self._threads)
 
     async def write(self, job: Callable[[Connection], T]) -> T:
-        """Run `job` and commit; when it raises, nothing of it is kept. Raises StoreError."""
-        return await self._run(self._write_to, job)
+        """Run `job` and commit; when it raises, nothing of it is kept.
 
-    async def _run(self, engine: Engine, job: Callable[[Connection], T]) -> T:
-        def run() -> T:
-            with engine.begin() as connection:
-                return job(connection)
-
-        try:
-            return await trio.to_thread.run_sync(run, limiter=self._threads)
-        except SQLAlchemyError as exc:
-            raise StoreError("the database does not answer") from exc
+        Raises:
+            RacedError: another call made a row that this one was about to make, or both waited for each other.
+            StoreError: the database does not answer.
+        """
+        return await _translated(self._write, job, self._threads)
 
     async def aclose(self) -> None:
-        await trio.to_thread.run_sync(self._read_from.dispose)
+        await trio.to_thread.run_sync(self._engine.dispose)
+
+
+async def _run(engine: Engine, job: Callable[[Connection], T], threads: trio.CapacityLimiter) -> T:
+    def run() -> T:
+        with engine.begin() as connection:
+            return job(connection)
+
+    return await trio.to_thread.run_sync(run, limiter=threads)
+
+
+async def _translated(run: Write, job: Callable[[Connection], T], threads: trio.CapacityLimiter) -> T:
+    try:
+        result: T = await run(job, threads)
+    except IntegrityError as exc:
+        raise RacedError("another call made the same row") from exc
+    except DBAPIError as exc:
+        if getattr(exc.orig, "sqlstate", None) in RACES:
+            raise RacedError("another call was about to change the same rows") from exc
+        raise StoreError("the database does not answer") from exc
+    except SQLAlchemyError as exc:
+        raise StoreError("the database does not answer") from exc
+    except MigrationError as exc:
+        raise StoreError(str(exc)) from exc
+    return result
 
 
 @asynccontextmanager
 async def open_database(dsn: str) -> AsyncGenerator[Database]:
-    """Open the database and create the tables that are missing.
+    """Open the database and bring its tables up to date.
 
     Args:
-        dsn: a file, as a path or as sqlite:///path. It is created readable by its owner only: it holds signing keys.
+        dsn: as for `parse_dsn`. A file is created readable by its owner only: it holds signing keys.
     Raises:
-        ValueError: `dsn` does not name an SQLite file.
+        ValueError: `dsn` names no database, or one whose driver is not installed.
         OSError: the file can be neither opened nor created.
-        StoreError: it is no database.
+        StoreError: it is no database, does not answer, or was made by a newer version.
     """
-    path = sqlite_path(dsn)
-    await trio.to_thread.run_sync(_touch, path)
-    database = Database(_sqlite_engine(path))
+    database = await trio.to_thread.run_sync(_connect, parse_dsn(dsn))
     try:
-        await database.write(metadata.create_all)
+        await database.write(migrate)
         yield database
     finally:
         with trio.CancelScope(shield=True):  # bounded: no job of ours is running any more
             await database.aclose()
 
 
-def _touch(path: str) -> None:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-
-
-def _sqlite_engine(path: str) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=path),
-        connect_args={"timeout": BUSY_TIMEOUT},
-        pool_size=MAX_THREADS,
-        max_overflow=0,
-        hide_parameters=True,  # they hold keys and credentials, and errors print them
-    )
-    event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-    assert isinstance(connection, sqlite3.Connection)
-    connection.isolation_level = None  # the driver starts no transactions of its own: `_begin` does
-    for pragma in PRAGMAS:
-        connection.execute(pragma)
-
-
-def _begin(connection: Connection) -> None:
-    # A transaction that reads before it writes must take the write lock first, or SQLite refuses the write.
-    connection.execute(text(connection.get_execution_options().get("mesh_begin", "BEGIN")))
+def _connect(dsn: Dsn) -> Database:
+    if isinstance(dsn, SqliteFile):
+        engine = sqlite_engine(dsn)
+        return Database(engine, engine, SharedCommits(for_writing(engine)).run, SQLITE_CONNECTIONS)
+    engine = postgres_engine(dsn)
+    return Database(engine, on_snapshot(engine), partial(_run, engine), POSTGRES_CONNECTIONS)

@@ -6,9 +6,9 @@ A change of state is a conditional statement: it happens if the row still is wha
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from agentmesh.control_plane import rows
+from agentmesh.control_plane.database import RacedError
 from agentmesh.control_plane.records import (
     BootstrapToken,
     Census,
@@ -24,10 +24,6 @@ from agentmesh.errors import MeshError
 from agentmesh.types import PeerId
 
 MAX_PENDING_PER_TOKEN = 1000  # enrollments that wait for an admin; one token's holder could fill the table otherwise
-
-
-class RacedError(MeshError):
-    """The row is not what the caller saw: another call changed it. Nothing was kept; read and decide again."""
 
 
 class TooManyPendingError(MeshError):
@@ -152,11 +148,9 @@ def _resolve(
 ) -> None:
     values = {**rows.request_values(request), **outcome}
     if seen is not None:
-        return _change(connection, seen, values)
-    try:
-        connection.execute(insert(enrollment_requests).values(created_at=rows.to_ms(now), **values))
-    except IntegrityError as exc:
-        raise RacedError("the peer has an enrollment by now") from exc
+        _change(connection, seen, values)
+        return
+    connection.execute(insert(enrollment_requests).values(created_at=rows.to_ms(now), **values))
 
 
 def _change(connection: Connection, seen: Enrollment, values: Mapping[str, object]) -> None:

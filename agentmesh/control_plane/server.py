@@ -69,7 +69,7 @@ async def open_control_plane(
 
     Raises:
         OSError: the address is taken or not ours, or the database file cannot be opened.
-        ValueError: the database is not an SQLite file.
+        ValueError: the database is one whose driver is not installed.
         StoreError: the database does not answer.
     """
     async with open_plane(config, wall_clock) as plane:

@@ -13,8 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from agentmesh.control_plane import queries
-from agentmesh.control_plane.database import Database, StoreError, open_database
-from agentmesh.control_plane.queries import RacedError
+from agentmesh.control_plane.database import Database, RacedError, StoreError, open_database
 from agentmesh.control_plane.records import (
     BootstrapToken,
     Census,

@@ -175,7 +175,11 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
         (["control-plane", "--bnd-address", "x"], 2, "No such option '--bnd-address'"),
         (["control-plan"], 2, "No such command 'control-plan'"),
         (["control-plane", "--bind-address", "nonsense"], 2, "not host:port: 'nonsense'"),
-        (["control-plane", "--db-dsn", "postgresql://h/d"], 2, "the database is an SQLite file, not 'postgresql'"),
+        (
+            ["control-plane", "--db-dsn", "mysql://h/d"],
+            2,
+            "the database is an SQLite file or a postgresql:// URL, not 'mysql'",
+        ),
         (["control-plane", "--db-dsn", "/missing/x.db"], 1, "/missing/x.db: No such file or directory"),
         (["control-plane", "--admin-token-path", "/missing"], 2, "/missing: No such file or directory"),
         (["control-plane", "--admin-token-path", "/dev/null"], 2, "/dev/null: empty"),

@@ -138,7 +138,7 @@ async def test_senseless_tokens_are_refused(tmp_path: Path, bad: dict[str, Any])
         {"bind_address": ":80"},
         {"bind_address": "host:port"},
         {"bind_address": "host:70000"},
-        {"db_dsn": "postgresql://h/d"},
+        {"db_dsn": "mysql://h/d"},
         {"biscuit_ttl": 0.0},
         {"lease_duration": -1.0},
         {"poll_interval": 0.0},
