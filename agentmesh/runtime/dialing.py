@@ -40,10 +40,13 @@ class Dial:
         self._session = session
         self._done.set()
         self._cancel(address)
+        self._errors.clear()  # nobody asks any more; with their tracebacks they would live as long as the session
         return True
 
     def failed(self, address: Address, error: Exception) -> None:
         """An attempt is over without a session."""
+        if self._session is not None:
+            return
         self._errors[address] = error
         if len(self._errors) == len(self._scopes):
             self._done.set()

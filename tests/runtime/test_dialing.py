@@ -1,5 +1,6 @@
 """Dialling: one dial for everyone who asks, all addresses at once, and an error that says why for each."""
 
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -161,6 +162,26 @@ async def test_a_dial_is_won_once() -> None:
         assert not dial.won(first, other)
         dial.failed(other, DialError("too late"))
         assert dial.outcome() is first
+
+
+async def test_a_dial_that_was_won_forgets_what_failed() -> None:
+    """It lives as long as its session, and an error holds on to all that its traceback goes through."""
+    network = MemoryNetwork()
+    async with open_named(network, "bob") as bob, open_named(network, "alice") as alice:
+        session = await alice.connect(bob.peer, bob.addresses)
+        addresses = [Address.parse(f"/memory/{number}") for number in (1, 2, 3)]
+        dial = Dial(bob.peer, addresses)
+        kept: list[weakref.ref[DialError]] = []
+        for address in addresses:
+            if address == addresses[1]:
+                assert dial.won(session, address)
+                continue
+            error = DialError("no luck")
+            kept.append(weakref.ref(error))
+            dial.failed(address, error)
+            del error
+        assert [error() for error in kept] == [None, None]
+        assert dial.outcome() is session
 
 
 # ── several addresses ──
