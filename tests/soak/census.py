@@ -43,6 +43,10 @@ class Census:
     objects: Mapping[str, int]
     maps: Mapping[str, int]
 
+    def count(self, name: str) -> int:
+        """How many objects of a class there are, or how much is in the containers of an attribute."""
+        return self.objects.get(name, 0) + self.maps.get(name, 0)
+
     def left_over(self, before: "Census") -> dict[str, int]:
         """What there is more of, or less, than there was."""
         mine, theirs = self._all(), before._all()

@@ -1,13 +1,15 @@
 """Whether a mesh is at rest: all sides see the same, and every gauge is the size of what it is about."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agentmesh.abc import Direction
 from agentmesh.node import Node
 from agentmesh.router import Router
 from agentmesh.runtime.host import Host
+from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.types import PeerId
+from tests.soak.census import Census
 
 Pair = tuple[PeerId, PeerId]
 Circuit = tuple[PeerId, PeerId, PeerId]  # the router, who dialled, who was dialled
@@ -101,19 +103,48 @@ def _router_gauges(router: Router) -> Iterator[str]:
         "inbound": (host.connections.inbound, len(sessions)),
         "admitted": (host.admitted, len({session.peer for session in sessions})),
     }
-    for name, (gauge, count) in expected.items():
-        if gauge != count:
-            yield f"{router.peer}: the gauge of {name} says {gauge}, there are {count}"
+    yield from _differences(router.host, expected)
 
 
 def _host_gauges(host: Host) -> Iterator[str]:
-    statistics = host.statistics()
-    busy = {"handshakes": statistics.connections.handshakes, "dialing": statistics.dialing}
-    for session in host.connections:
-        mux = session.mux.statistics()
-        busy["lingering streams"] = busy.get("lingering streams", 0) + mux.lingering_streams
-        busy["bytes held"] = busy.get("bytes held", 0) + mux.held_bytes
-        busy["streams of a mux alone"] = mux.inbound_streams + mux.outbound_streams - session.statistics().streams
-    for name, count in busy.items():
-        if count:
-            yield f"{host.peer}: {count} {name}"
+    statistics, memory, sessions = host.statistics(), host.connections.memory, list(host.connections)
+    muxes = [session.mux.statistics() for session in sessions]
+    channels = [stream.channel for session in sessions for stream in session.streams]
+    grown = sum(channel.window.size - INITIAL_WINDOW for channel in channels if channel)
+    expected = {
+        "handshakes": (statistics.connections.handshakes, 0),
+        "dialing": (statistics.dialing, 0),
+        "bytes held": (memory.held, 0),
+        "bytes of windows": (host.config.connections.max_host_window_bytes - memory.growth_left, grown),
+        "lingering streams": (sum(mux.lingering_streams for mux in muxes), 0),
+        "streams of muxes": (sum(mux.inbound_streams + mux.outbound_streams for mux in muxes), len(channels)),
+    }
+    yield from _differences(host, expected)
+
+
+def _differences(host: Host, expected: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    for name, (gauge, count) in expected.items():
+        if gauge != count:
+            yield f"{host.peer}: the gauge of {name} says {gauge}, there are {count}"
+
+
+def crowds(routers: Sequence[Router], nodes: Sequence[Node], census: Census) -> list[str]:
+    """What there is more of in this process than a mesh at rest needs, or less, in words."""
+    sessions = [session for host in _hosts(routers, nodes) for session in host.connections]
+    circuits = len(list(_dialed(nodes)))
+    streams = sum(len(session.streams) for session in sessions)
+    needed = {
+        "runtime.session.MuxSession": len(sessions),
+        "runtime.session.MuxSession._streams": streams,
+        "runtime.yamux.channels.Channels._by_number": streams,
+        "runtime.dialer.Dialer._dials": 0,
+        "runtime.accept.StreamAcceptor._gated": 0,
+        "node.admissions.RouterAdmissions._handshakes": 0,
+        "node.admissions.RouterAdmissions._due": len(list(_with_routers(routers, nodes))),
+        "protocols.relay.circuit.Circuit": circuits,
+        "protocols.relay.book.RelayBook._circuits": circuits,
+        "transports.circuit.CircuitTransport._places": circuits,
+        "transports.circuit.CircuitPlace": circuits,
+    }
+    found = {name: census.count(f"agentmesh.{name}") for name in needed}
+    return [f"{name}: {found[name]} instead of {needed[name]}" for name in needed if found[name] != needed[name]]

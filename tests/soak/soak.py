@@ -19,7 +19,7 @@ from tests.soak.attacks import Target, attack
 from tests.soak.census import take_census
 from tests.soak.figures import Figures, figures_of
 from tests.soak.members import Member
-from tests.soak.rest import disagreements
+from tests.soak.rest import crowds, disagreements
 from tests.soak.scenario import Assault, Injection, Restart, Scenario
 from tests.soak.transfers import TRANSFER_ID, Sending, Store
 from tests.soak.world import World
@@ -82,7 +82,9 @@ class Soak:
                 self.footprints.append(footprint())
                 await self._let_it_happen(nursery)
                 await self._come_to_rest("the mesh", lambda: disagreements(self._routers, self._nodes))
+                self.violations += crowds(self._routers, self._nodes, take_census())
             await self._come_to_rest("the routers without members", lambda: take_census().left_over(start))
+            self.violations += disagreements(self._routers, [])
             self.figures = figures_of(self._routers)
         await self._come_to_rest("the process", lambda: take_census().left_over(before))
         self.footprints = [before.footprint, *self.footprints, take_census().footprint]
