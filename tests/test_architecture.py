@@ -31,7 +31,11 @@ BROAD_EXCEPT: dict[str, str] = {
 
 IMPURE = {"trio", "anyio", "asyncio", "time", "datetime", "random", "secrets", "socket", "ssl", "threading"}
 CORE = {"abc", "certificates", "credentials", "errors", "identity", "runtime", "types", "wire"}
-PURE_FILES = ("events.py", "hop.py", "machine.py", "pairing.py", "rendezvous.py", "stop.py", "tickets.py", "wire.py")
+PURE_FILES = {
+    *("events.py", "hop.py", "machine.py", "pairing.py", "rendezvous.py", "stop.py", "tickets.py", "wire.py"),
+    *("keys.py", "lookup.py", "placement.py", "store.py"),
+    *("charges.py", "forwarding.py", "link.py", "links.py", "seen.py", "signing.py", "topics.py"),
+}
 
 
 def sources(*tops: str) -> list[Path]:

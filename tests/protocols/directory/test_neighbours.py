@@ -17,7 +17,7 @@ from agentmesh.protocols.directory import (
 )
 from agentmesh.protocols.directory.driver import MOVE_INTERVAL
 from agentmesh.protocols.directory.lookup import LOOKUP_PATIENCE, LOOKUP_TIMEOUT
-from agentmesh.protocols.directory.neighbours import REACH_TIMEOUT
+from agentmesh.protocols.directory.neighbours import MAX_PLACING, REACH_TIMEOUT
 from agentmesh.protocols.directory.placement import closest
 from agentmesh.types import PeerId
 from tests.protocols.directory.net import SERVICE, Net, Router, join, open_net
@@ -216,3 +216,18 @@ async def test_records_that_could_not_be_moved_stay(autojump_clock: MockClock) -
         await trio.sleep(60)
         for key in KEYS:
             assert holders(net, key) >= before[key] - {newcomer.host.peer}
+
+
+async def test_a_record_that_is_over_before_its_turn_is_not_placed(autojump_clock: MockClock) -> None:
+    """With no time left it would be taken for a withdrawal."""
+    async with open_net(1) as net:
+        first = net.routers[0]
+        provider = await net.add_member(first)
+        for n in range(MAX_PLACING + 4):
+            await provider.announce(service_key("mcp", str(n)), ttl=2 * MOVE_INTERVAL)
+        newcomer = await net.add_router()
+        net.list_all()
+        await join_all(net)
+        net.network.freeze(newcomer.name)
+        await trio.sleep(10)
+        assert first.directory.statistics().placements[Placement.FAILED] == MAX_PLACING
