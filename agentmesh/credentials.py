@@ -7,21 +7,24 @@ is of no use to anybody else.
 import collections
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
 import attrs
 import biscuit_auth
-from biscuit_auth import Biscuit, BiscuitBuilder, Fact, Rule
+from biscuit_auth import Biscuit, BiscuitBuilder, Rule
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agentmesh.errors import AddressError, CredentialError, RemoteProtocolError
+from agentmesh.facts import Fact
 from agentmesh.types import PeerId
 from agentmesh.wire.codec import split
 
 ROLE_NODE = "mesh:role:node"
 ROLE_ROUTER = "mesh:role:router"
+ROLE_PREFIX = "mesh:role:"  # of the roles that a peer is admitted in; all others are a policy's
+CLAIMS = ("email", "group", "idp_role", "user")  # what an identity provider says of a bearer
 
 MAX_FACTS = 1000  # what a verifier takes
 MAX_MINTED_FACTS = 900
@@ -36,14 +39,16 @@ _NODE, _CLIENT, _ROLE, _EXPIRATION = (  # the type is asked for, because there a
     for name, kind in (("node", "string"), ("client_peer_id", "string"), ("role", "string"), ("expiration", "date"))
 )
 _LABEL = Rule('found($k, $v) <- label($k, $v), $k.type() == "string", $v.type() == "string"')
+_CLAIM = Rule("found($k, $x) <- claim($k, $x)")
+_CLAIMS = "".join(f'claim("{kind}", $x) <- {kind}($x), $x.type() == "string"; ' for kind in CLAIMS)
 
 _AUTHORITY, _BLOCKS = 2, 3  # of a token: its signed blocks
 _BLOCK = 1  # of a signed block
 _FACTS, _RULES, _CHECKS = 4, 5, 6  # of a block
 
 _untyped: Any = biscuit_auth  # its stubs leave out algorithms and limits
-_LIMITS = _untyped.AuthorizerBuilder().limits()
-_LIMITS.max_facts, _LIMITS.max_iterations, _LIMITS.max_time = MAX_FACTS, MAX_ITERATIONS, MAX_VERIFY_TIME
+LIMITS: Any = _untyped.AuthorizerBuilder().limits()
+LIMITS.max_facts, LIMITS.max_iterations, LIMITS.max_time = MAX_FACTS, MAX_ITERATIONS, MAX_VERIFY_TIME
 
 
 @attrs.frozen
@@ -52,7 +57,10 @@ class Credential:
 
     Attributes:
         token: the credential itself. It is kept out of `repr`, and belongs in no log.
+        role: what the peer was admitted as.
         expires_at: UTC, whole seconds since 1970; honoured up to and including it.
+        roles: what a policy gives it besides.
+        claims: what an identity provider says of it, values by kind, one of CLAIMS.
     """
 
     token: bytes = attrs.field(repr=False)
@@ -60,6 +68,8 @@ class Credential:
     role: str
     labels: Mapping[str, str] = attrs.field(hash=False)
     expires_at: float
+    roles: frozenset[str] = frozenset()
+    claims: Mapping[str, frozenset[str]] = attrs.field(factory=dict[str, frozenset[str]], hash=False)
 
 
 @attrs.frozen
@@ -112,7 +122,15 @@ class TrustedKeys:
         return TrustedKeys(self.keys.difference(keys))
 
 
-def mint(key: SigningKey, *, peer: PeerId, role: str, labels: Mapping[str, str], expires_at: float) -> bytes:
+def mint(
+    key: SigningKey,
+    *,
+    peer: PeerId,
+    role: str,
+    labels: Mapping[str, str],
+    expires_at: float,
+    facts: Sequence[Fact] = (),
+) -> bytes:
     """Make the credential of a peer.
 
     Args:
@@ -120,16 +138,19 @@ def mint(key: SigningKey, *, peer: PeerId, role: str, labels: Mapping[str, str],
         role: ROLE_NODE, ROLE_ROUTER or another; a router may relay and reach every target.
         labels: what it attests besides.
         expires_at: UTC, seconds since 1970; a fraction is cut off.
+        facts: what else there is to say: roles, claims, grants.
     Raises:
         ValueError: that is more than verifiers take, or an instant that has no date.
     """
     expiration = datetime.datetime.fromtimestamp(math.floor(expires_at), datetime.UTC)
     source = BIND + ROUTER_RIGHTS if role == ROLE_ROUTER else BIND
-    if source.count(";") + len(labels) > MAX_MINTED_FACTS:
+    if source.count(";") + len(labels) + len(facts) > MAX_MINTED_FACTS:
         raise ValueError(f"a credential of more than {MAX_MINTED_FACTS} facts")
     builder = BiscuitBuilder(source, {"peer": str(peer), "role": role, "expiration": expiration})
     for name, value in sorted(labels.items()):
-        builder.add_fact(Fact("label({name}, {value})", {"name": name, "value": value}))
+        builder.add_fact(Fact("label", (name, value)).built())
+    for fact in facts:
+        builder.add_fact(fact.built())
     root = _untyped.PrivateKey.from_bytes(key.to_bytes(), _untyped.Algorithm.Ed25519)
     return bytes(builder.build(root).to_bytes())
 
@@ -145,7 +166,7 @@ def verify(token: bytes, *, peer: PeerId, trusted: TrustedKeys, now: float) -> C
             The text holds nothing of the token but the peer ID in it.
     """
     _check_shape(token)
-    verified = _authenticate(token, trusted)
+    verified = authenticate(token, trusted)
     try:
         credential = _read(token, peer, verified)
     except (biscuit_auth.AuthorizationError, AddressError):
@@ -176,7 +197,12 @@ def _values(number: int, data: bytes) -> list[bytes]:
     return [value for found, _, value in split(data) if found == number]
 
 
-def _authenticate(token: bytes, trusted: TrustedKeys) -> Biscuit:
+def authenticate(token: bytes, trusted: TrustedKeys) -> Biscuit:
+    """The token, if one of the keys has signed it; who may bear it, and until when, is another question.
+
+    Raises:
+        CredentialError: none has; "untrusted".
+    """
     for key in trusted.keys:
         try:
             return Biscuit.from_bytes(token, _untyped.PublicKey.from_bytes(key, _untyped.Algorithm.Ed25519))
@@ -186,8 +212,8 @@ def _authenticate(token: bytes, trusted: TrustedKeys) -> Biscuit:
 
 
 def _read(token: bytes, peer: PeerId, verified: Biscuit) -> Credential:
-    builder = _untyped.AuthorizerBuilder()
-    builder.set_limits(_LIMITS)
+    builder = _untyped.AuthorizerBuilder(_CLAIMS)
+    builder.set_limits(LIMITS)
     authorizer: biscuit_auth.Authorizer = builder.build(verified)
     for binding in (_NODE, _CLIENT):
         named = PeerId.parse(_only(authorizer, binding))
@@ -196,8 +222,26 @@ def _read(token: bytes, peer: PeerId, verified: Biscuit) -> Credential:
     labels = sorted(fact.terms for fact in authorizer.query(_LABEL))
     if len(dict(labels)) != len(labels):
         raise CredentialError("a credential with two values for one label", "malformed")
-    role, expiration = _only(authorizer, _ROLE), _only(authorizer, _EXPIRATION)
-    return Credential(token, peer, role, MappingProxyType(dict(labels)), expiration.timestamp())
+    role, others = _roles(authorizer)
+    expires_at = _only(authorizer, _EXPIRATION).timestamp()
+    return Credential(token, peer, role, MappingProxyType(dict(labels)), expires_at, others, _claims(authorizer))
+
+
+def _roles(authorizer: biscuit_auth.Authorizer) -> tuple[str, frozenset[str]]:
+    """The role that the peer was admitted in, and the others."""
+    found = frozenset(str(fact.terms[0]) for fact in authorizer.query(_ROLE))
+    admitted = found if len(found) == 1 else {role for role in found if role.startswith(ROLE_PREFIX)}
+    if len(admitted) != 1:
+        raise CredentialError("a credential without a role, or admitted in two", "malformed")
+    return next(iter(admitted)), found - admitted
+
+
+def _claims(authorizer: biscuit_auth.Authorizer) -> Mapping[str, frozenset[str]]:
+    found = collections.defaultdict[str, set[str]](set)
+    for fact in authorizer.query(_CLAIM):
+        kind, value = fact.terms
+        found[kind].add(value)
+    return MappingProxyType({kind: frozenset(values) for kind, values in found.items()})
 
 
 def _only(authorizer: biscuit_auth.Authorizer, rule: Rule) -> Any:
