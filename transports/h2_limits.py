@@ -9,14 +9,13 @@ does not reach the library, which would not.
 import enum
 
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
+from agentmesh.transports.floods import FloodBudget
 
 PREFACE_BYTES = 24  # RFC 9113, 3.4: what a client says first
 FRAME_HEADER_BYTES = 9
 MAX_FRAME_BYTES = 64 * 1024  # of one received frame; the protocol's own default is 16 KiB
 MAX_HEADER_BYTES = 16 * 1024  # of one header block, as sent and as unpacked
 MAX_CONTINUATIONS = 8  # frames behind the first of a header block
-FLOOD_BURST = 500  # frames without data that may come at once: PING, SETTINGS, resets, requests, empty DATA…
-FLOOD_PER_SECOND = 50.0  # and how many of them the budget regains
 UPDATES_PER_FRAME = 4  # window updates that the peer may send for each frame of data: some send two at once
 
 
@@ -50,8 +49,7 @@ class FrameGate:
         self._expected: Frame | None = Frame.SETTINGS  # either side's first frame
         self._block_bytes = 0
         self._continuations = 0
-        self._budget = float(FLOOD_BURST)
-        self._spent_at: float | None = None
+        self._budget = FloodBudget()
         self._updates = 0  # that the peer has reason for
 
     def earn(self) -> None:
@@ -85,12 +83,7 @@ class FrameGate:
 
     def spend(self, now: float) -> None:
         """Pay for one frame, or for one answer, that carries nothing for us."""
-        if self._spent_at is not None:
-            self._budget = min(FLOOD_BURST, self._budget + (now - self._spent_at) * FLOOD_PER_SECOND)
-        self._spent_at = now
-        self._budget -= 1
-        if self._budget < 0:
-            raise LimitExceededError("too many frames that carry no data", limit="FLOOD_BURST")
+        self._budget.spend(now)
 
     def _advance(self, now: float, requested: int) -> bytes | bytearray:
         """A header is whole, or the payload behind it; gives the frame when it is."""

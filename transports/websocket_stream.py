@@ -18,9 +18,10 @@ import trio_websocket
 import wsproto.utilities
 from trio_websocket import WebSocketConnection
 
-from agentmesh.errors import DialError
+from agentmesh.errors import DialError, LimitExceededError
 from agentmesh.runtime.guard import Guard
 from agentmesh.runtime.nursery import open_background
+from agentmesh.transports.websocket_limits import FrameGate
 
 MESSAGE_BYTES = 64 * 1024  # the most that is sent in one message
 RECEIVE_BYTES = 256 * 1024  # read from the socket at once; trio-websocket's own 4 KiB is three to ten times slower
@@ -58,6 +59,7 @@ class Wire(trio.abc.Stream):
         self._stream = stream
         self._received = received
         self._budget: float = MAX_OPENING_BYTES
+        self._gate = FrameGate()
         self._sending = trio.Lock()
         self._torn = False
         self._waiting: set[trio.CancelScope] = set()
@@ -99,6 +101,11 @@ class Wire(trio.abc.Stream):
             if not data:
                 self._end()
         self._budget -= len(data)
+        try:
+            self._gate.check(data, trio.current_time())
+        except LimitExceededError as exc:
+            self._end()
+            raise trio.BrokenResourceError(str(exc)) from exc
         return data
 
     async def aclose(self) -> None:

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.testing.transport_setup import pattern
+from agentmesh.transports.floods import FLOOD_BURST, FLOOD_PER_SECOND
 from agentmesh.transports.h2_flow import Flow, Way
 from agentmesh.transports.h2_limits import (
-    FLOOD_BURST,
-    FLOOD_PER_SECOND,
     MAX_CONTINUATIONS,
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
