@@ -14,8 +14,8 @@ from agentmesh.abc import ByteStream
 from agentmesh.runtime.nursery import open_background
 from agentmesh.testing import leaves_nothing
 from agentmesh.testing.transport_setup import echo
-from agentmesh.transports.h2 import H2Config, H2Transport
 from agentmesh.transports.floods import FLOOD_BURST
+from agentmesh.transports.h2 import H2Config, H2Transport
 from agentmesh.transports.h2_machine import GREETING, METHOD, PATH
 from agentmesh.types import Address
 
