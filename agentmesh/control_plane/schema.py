@@ -1,6 +1,6 @@
 """The tables. Instants are integer milliseconds since 1970, maps and lists are JSON text."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -62,4 +62,58 @@ enrollment_requests = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("resolved_at", BigInteger),
     Index("enrollment_requests_by_token", "token_id", "status"),
+)
+
+# An identity is "<issuer>|<subject>" of somebody, or a peer ID.
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # 1: there is one
+    Column("revision", BigInteger, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", String(600), primary_key=True),
+    Column("issuer", String(300), nullable=False),
+    Column("email", String(300), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+node_owners = Table(
+    "node_owners",
+    metadata,
+    Column("peer_id", String(128), primary_key=True),
+    Column("enrolled_by", String(16), nullable=False),
+    Column("owner_id", String(600), index=True),
+    Column("claims_json", Text, nullable=False),
+    Column("session_ends_at", BigInteger),
+    Column("autonomous_recovery", Boolean, nullable=False),
+)
+
+token_owners = Table(
+    "token_owners",
+    metadata,
+    Column("token_id", String(64), primary_key=True),
+    Column("owner_id", String(600), index=True),
+    Column("autonomous_recovery", Boolean, nullable=False),
+)
+
+banned_identities = Table(
+    "banned_identities",
+    metadata,
+    Column("identity", String(600), primary_key=True),
+    Column("banned_at", BigInteger, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
 )
