@@ -1,19 +1,21 @@
-"""The members' side over streams: reserve a place at a relay, open circuits through it, take those that it offers."""
+"""The members' side: reserve a place at a relay, open circuits through it, take those that it offers."""
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
 from typing import Protocol as Interface
 
 import attrs
 import trio
 
-from agentmesh.abc import ByteStream, Direction, Stream, StreamLimits
-from agentmesh.errors import ErrorCode, RejectedError
+from agentmesh.abc import ByteStream, DataDialer, Direction, Stream, StreamLimits
+from agentmesh.errors import ErrorCode, MeshError, RejectedError, RemoteProtocolError
 from agentmesh.protocols.relay.binding import Binding
+from agentmesh.protocols.relay.circuit_stream import CircuitStream
+from agentmesh.protocols.relay.data_circuit import DataCircuit
+from agentmesh.protocols.relay.data_paths import DataPaths
 from agentmesh.protocols.relay.events import (
-    CircuitLimits,
     CircuitOpened,
     CircuitRequested,
     Refused,
@@ -34,6 +36,7 @@ RENEWAL_LEAD = 120.0  # seconds before a reservation ends at which it is renewed
 MIN_RENEWAL_DELAY = 1.0  # seconds between two renewals, however short the reservations are
 MAX_STOP_STREAMS = 2048  # of one relay: more than there may be circuits, so that it is `incoming` that refuses one
 UNSPECIFIED = ("0.0.0.0", "::")  # what a relay listens on, but nobody can dial
+PAIR_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
 
 class Place(AbstractContextManager["Place"], Interface):
@@ -50,54 +53,6 @@ class IncomingCircuits(Interface):
     def __call__(self, source: PeerId, relay: PeerId) -> Place:
         """Raises RejectedError when there is no room, or nobody expects circuits from that relay."""
         ...
-
-
-class CircuitStream(trio.abc.HalfCloseableStream):
-    """A circuit's bytes, as either of its ends has them.
-
-    Attributes:
-        peer: who the relay says is at the other end. Its word only: prove it (TLS) before you rely on it.
-        relay: whom the circuit goes through.
-        limits: what the circuit may use, as the relay said.
-
-    Errors, cancellation: as `agentmesh.abc.Stream`; a relay that cuts the circuit resets it with an ErrorCode.
-    """
-
-    def __init__(self, stream: Stream, early: bytes, peer: PeerId, limits: CircuitLimits) -> None:
-        self.peer = peer
-        self.limits = limits
-        self._stream = stream
-        self._early = early
-
-    @property
-    def relay(self) -> PeerId:
-        return self._stream.peer
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        if not self._early:
-            return await self._stream.receive_some(max_bytes)
-        await trio.lowlevel.checkpoint()
-        cut = len(self._early) if max_bytes is None else max_bytes
-        data, self._early = self._early[:cut], self._early[cut:]
-        return data
-
-    async def aclose(self) -> None:
-        self._early = b""
-        await self._stream.aclose()
-
-    def reset(self, code: int = ErrorCode.NO_ERROR) -> None:
-        """Cut both directions now, for the other end too."""
-        self._early = b""
-        self._stream.reset(code)
 
 
 async def reserve(host: Host, relay: PeerId) -> ReservationGranted:
@@ -164,18 +119,26 @@ async def open_circuit(host: Host, relay: PeerId, peer: PeerId) -> CircuitStream
     Cancellation: safe. No circuit is left half-open; the relay is told.
     """
     stream = await host.open_stream(relay, HOP_ID)
+    opened, early = await _ask(stream, peer)
+    return CircuitStream(stream, early, peer, opened.limits)
+
+
+async def _ask(stream: Stream, peer: PeerId, *, data_path: bool = False) -> tuple[CircuitOpened, bytes]:
+    """The relay's answer, and what came behind it. Unless it gives a circuit the stream is reset."""
     hop = HopDialer(CONNECT_TIMEOUT)
     opened = False
     try:
-        hop.send_connect(peer, trio.current_time())
+        hop.send_connect(peer, trio.current_time(), data_path=data_path)
         match await wait_event(hop, stream):
-            case CircuitOpened(limits):
+            case CircuitOpened(offer=offer) as answer:
+                if offer is not None and not data_path:
+                    raise RemoteProtocolError("an offer that nobody asked for")
                 opened = True
-                return CircuitStream(stream, hop.trailing(), peer, limits)
+                return answer, hop.trailing()
             case Refused(status):
                 raise rejection(status)
             case _:
-                raise trio.TooSlowError(f"relay {relay} did not answer within {CONNECT_TIMEOUT} s")
+                raise trio.TooSlowError(f"relay {stream.peer} did not answer within {CONNECT_TIMEOUT} s")
     finally:
         if not opened:
             stream.reset()
@@ -184,13 +147,19 @@ async def open_circuit(host: Host, relay: PeerId, peer: PeerId) -> CircuitStream
 class RelayClient:
     """The members' side for a host that is still to be built: what the circuit transport and the registry need.
 
-    client = RelayClient()
+    client = RelayClient(tcp)
     circuits = CircuitTransport(client.connect, client.open_circuit)
     open_host(transports=[tcp, circuits], protocols=[client.protocol(circuits.incoming)], ...)
+
+    Args:
+        dialer: what gives circuits connections of their own, where the relay and the other end have them too; without
+            it all circuits go over streams.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dialer: DataDialer | None = None) -> None:
         self._binding = Binding()
+        self._data_paths = DataPaths(dialer)
+        self._nursery: trio.Nursery  # of the circuits that were opened here and are spliced
 
     def protocol(self, incoming: IncomingCircuits) -> Protocol:
         """The stop protocol.
@@ -199,11 +168,13 @@ class RelayClient:
             incoming: where circuits that relays offer go.
         """
         limits = StreamLimits(MAX_STOP_STREAMS)
-        return Protocol(STOP_ID, _StopServer(incoming).serve, limits=limits, run=self.run)
+        return Protocol(STOP_ID, _StopServer(incoming, self._data_paths).serve, limits=limits, run=self.run)
 
     async def run(self, host: Host) -> None:
-        self._binding.bind(host)
-        await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as self._nursery:
+            self._binding.bind(host)
+            if self._data_paths.enabled:
+                await trio.sleep_forever()
 
     async def connect(self, relay: PeerId, addresses: Sequence[Address]) -> None:
         """Have a session to a relay. Raises DialError."""
@@ -211,35 +182,66 @@ class RelayClient:
         await host.connect(relay, addresses)
 
     async def open_circuit(self, relay: PeerId, peer: PeerId) -> CircuitStream:
-        """As the function of that name."""
-        return await open_circuit(await self._binding.wait_host(), relay, peer)
+        """As the function of that name; on a connection of its own if that can be, and no caller notices which."""
+        host = await self._binding.wait_host()
+        stream = await host.open_stream(relay, HOP_ID)
+        opened, early = await _ask(stream, peer, data_path=self._data_paths.may_have(stream.session))
+        if opened.offer is None:
+            return CircuitStream(stream, early, peer, opened.limits)
+        circuit = self._data_paths.circuit(stream, early, peer, opened.limits, opened.offer)
+        try:
+            await self._nursery.start(self._own, circuit)
+        except BaseException:
+            circuit.reset()
+            raise
+        return circuit
+
+    async def _own(self, circuit: DataCircuit, task_status: trio.TaskStatus[None]) -> None:
+        await self._data_paths.pair(circuit)
+        task_status.started()
+        await circuit.hold()
 
 
 @attrs.frozen
 class _StopServer:
     incoming: IncomingCircuits
+    data_paths: DataPaths
 
     async def serve(self, stream: Stream) -> None:
         """Take one circuit, and stay until it has ended."""
         stop = StopListener(trio.current_time())
         match await wait_event(stop, stream):
-            case CircuitRequested(source, limits):
-                await self._take(stop, stream, source, limits)
+            case CircuitRequested() as request:
+                await self._take(stop, stream, request)
             case _:
                 return  # it has been told what was wrong, or has left
 
-    async def _take(self, stop: StopListener, stream: Stream, source: PeerId, limits: CircuitLimits) -> None:
+    async def _take(self, stop: StopListener, stream: Stream, request: CircuitRequested) -> None:
         try:
-            place = self.incoming(source, stream.peer)
+            place = self.incoming(request.peer, stream.peer)
         except RejectedError as exc:
             full = exc.code == ErrorCode.RESOURCE_LIMIT_EXCEEDED
             stop.send_refusal(Status.RESOURCE_LIMIT_EXCEEDED if full else Status.PERMISSION_DENIED)
             await flush(stop, stream)
             return
+        offer = request.offer if self.data_paths.may_have(stream.session) else None
         with place:
-            stop.send_circuit()
+            stop.send_circuit(data_path=offer is not None)
             await flush(stop, stream)
-            await place.deliver(CircuitStream(stream, stop.trailing(), source, limits))
+            if offer is None:
+                await place.deliver(CircuitStream(stream, stop.trailing(), request.peer, request.limits))
+                return
+            circuit = self.data_paths.circuit(stream, stop.trailing(), request.peer, request.limits, offer)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._own, circuit)
+                await place.deliver(circuit)
+                await circuit.aclose()
+
+    async def _own(self, circuit: DataCircuit) -> None:
+        """Whoever has the circuit hears what is wrong with it."""
+        with suppress(*PAIR_ERRORS):
+            await self.data_paths.pair(circuit)
+            await circuit.hold()
 
 
 def _circuit_addresses(addresses: Sequence[Address], stream: Stream) -> tuple[Address, ...]:

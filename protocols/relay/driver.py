@@ -1,4 +1,4 @@
-"""The relay's side over streams: reservations, and circuits from a hop stream to a stop stream."""
+"""The relay's side: reservations, and circuits from a hop stream to a stop stream or on connections beside them."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
-from agentmesh.abc import Admission, Stream, StreamLimits
+from agentmesh.abc import Admission, Splicer, Stream, StreamLimits
 from agentmesh.errors import DialError, ErrorCode, RemoteProtocolError
 from agentmesh.protocols.relay.binding import Binding
 from agentmesh.protocols.relay.book import BookLimits, CircuitEntry, RelayBook, source_of
@@ -16,6 +16,7 @@ from agentmesh.protocols.relay.events import (
     CircuitLimits,
     CircuitOpened,
     CircuitRequested,
+    Offer,
     Refused,
     RequestBroken,
     ReservationGranted,
@@ -23,7 +24,10 @@ from agentmesh.protocols.relay.events import (
     Status,
 )
 from agentmesh.protocols.relay.hop import HopListener
+from agentmesh.protocols.relay.meeting import Meeting
+from agentmesh.protocols.relay.meetings import DataPathConfig, DataPathStatistics, Meetings
 from agentmesh.protocols.relay.stop import StopDialer
+from agentmesh.protocols.relay.tickets import Side
 from agentmesh.protocols.relay.voucher import seal_voucher
 from agentmesh.protocols.relay.wire import HOP_ID, REFUSALS, STOP_ID
 from agentmesh.runtime.host import Host
@@ -42,11 +46,13 @@ class RelayConfig:
         book: how many reservations and circuits.
         circuit: what each circuit may use; 0 switches a limit off.
         connect_timeout: seconds that the far end has to accept a circuit.
+        data_path: circuits on connections of their own.
     """
 
     book: BookLimits = BookLimits()
     circuit: CircuitLimits = CircuitLimits(max_duration=3600.0)
     connect_timeout: float = 15.0
+    data_path: DataPathConfig = DataPathConfig()
 
 
 @attrs.frozen
@@ -59,6 +65,7 @@ class RelayStatistics:
     opened: int  # circuits
     relayed_bytes: int  # of all circuits, both directions
     refusals: dict[Status, int]  # by answer; every one of them is there from the start
+    data_paths: DataPathStatistics
 
 
 class Relay:
@@ -68,6 +75,7 @@ class Relay:
         config: the bounds.
         is_admitted: who may reserve, and be either end of a circuit; when it is None, those whom the host admits.
         announced: the relay's own addresses as its members shall announce them; the host's when it is None.
+        splicer: what moves bytes between the connections of circuits; when it is None all circuits go over streams.
         wall_clock: seconds since 1970; reservations end by it.
     """
 
@@ -77,6 +85,7 @@ class Relay:
         *,
         is_admitted: Callable[[PeerId], bool] | None = None,
         announced: Callable[[], Sequence[Address]] | None = None,
+        splicer: Splicer | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config or RelayConfig()
@@ -85,6 +94,7 @@ class Relay:
         self._announced = announced or self._own_addresses
         self._wall_clock = wall_clock
         self._binding = Binding()
+        self._meetings = Meetings(self.config.data_path, splicer)
         self._circuits: dict[int, Circuit] = {}
         self._granted = self._opened = self._ended_bytes = 0
         self._refusals: dict[Status, int] = dict.fromkeys(REFUSALS, 0)
@@ -92,7 +102,7 @@ class Relay:
     def protocol(self) -> Protocol:
         """The hop protocol. It is open to anyone: who is not admitted is told so in the protocol's own words."""
         limits = StreamLimits(self.config.book.max_circuits_per_peer + SPARE_STREAMS)
-        return Protocol(HOP_ID, self.serve_hop, limits=limits, run=self.run)
+        return Protocol(HOP_ID, self.serve_hop, limits=limits, run=self.run, doors=self._meetings.doors)
 
     def statistics(self) -> RelayStatistics:
         self.book.expire(self._wall_clock())
@@ -103,6 +113,7 @@ class Relay:
             opened=self._opened,
             relayed_bytes=self._ended_bytes + sum(circuit.relayed_bytes for circuit in self._circuits.values()),
             refusals=dict(self._refusals),
+            data_paths=self._meetings.statistics(),
         )
 
     def drop(self, peer: PeerId) -> None:
@@ -124,8 +135,8 @@ class Relay:
         match await wait_event(hop, stream):
             case ReservationRequested():
                 await self._reserve(hop, stream)
-            case CircuitRequested(destination):
-                await self._connect(hop, stream, destination)
+            case CircuitRequested(destination, data_path=data_path):
+                await self._connect(hop, stream, destination, data_path)
             case RequestBroken(status):
                 self._refusals[status] += 1
             case _:
@@ -153,7 +164,7 @@ class Relay:
 
     # ── circuits ──
 
-    async def _connect(self, hop: HopListener, near: Stream, destination: PeerId) -> None:
+    async def _connect(self, hop: HopListener, near: Stream, destination: PeerId, data_path: bool) -> None:
         entry = self._enter(near, destination)
         if isinstance(entry, Status):
             await self._refuse(hop, near, entry)
@@ -161,7 +172,7 @@ class Relay:
         circuit = self._circuits[entry.number] = Circuit(entry, self.config.circuit)
         try:
             with circuit.scope:
-                await self._run_circuit(hop, near, circuit)
+                await self._run_circuit(hop, near, circuit, data_path)
             if circuit.scope.cancelled_caught:
                 near.reset(circuit.reset_code)
         finally:
@@ -177,36 +188,51 @@ class Relay:
             return Status.PERMISSION_DENIED
         return self.book.open_circuit(near.peer, destination, now)
 
-    async def _run_circuit(self, hop: HopListener, near: Stream, circuit: Circuit) -> None:
+    async def _run_circuit(self, hop: HopListener, near: Stream, circuit: Circuit, data_path: bool) -> None:
         try:
             far = await self._binding.host.open_stream(circuit.entry.destination, STOP_ID)
         except (DialError, trio.BrokenResourceError):
             await self._refuse(hop, near, Status.CONNECTION_FAILED)
             return
         try:
-            stop = StopDialer(self.config.connect_timeout)
-            status = await self._offer(stop, far, circuit)
-            if status is not Status.OK:
-                await self._refuse(hop, near, status)
+            if not data_path:
+                await self._join(hop, near, far, circuit, None)
                 return
-            self._opened += 1
-            hop.send_circuit(circuit.limits)
-            await flush(hop, near)
-            await circuit.carry(near, far, hop.trailing(), stop.trailing())
-            await far.aclose()
+            with self._meetings.arranged(circuit, self._announced()) as meeting:
+                await self._join(hop, near, far, circuit, meeting)
         finally:
             far.reset(circuit.reset_code)  # unless it was closed
 
-    async def _offer(self, stop: StopDialer, far: Stream, circuit: Circuit) -> Status:
-        """Whether the far end takes the circuit, as the answer for the near one."""
-        stop.send_offer(circuit.entry.source, circuit.limits, trio.current_time())
+    async def _join(
+        self, hop: HopListener, near: Stream, far: Stream, circuit: Circuit, meeting: Meeting | None
+    ) -> None:
+        """Offer the circuit to the far end, and carry it if that takes it."""
+        stop = StopDialer(self.config.connect_timeout)
+        answer = await self._offer(stop, far, circuit, None if meeting is None else meeting.offers[Side.FAR])
+        if not isinstance(answer, CircuitOpened):
+            await self._refuse(hop, near, answer)
+            return
+        if meeting is not None and not answer.data_path:
+            meeting.give_up()
+            meeting = None
+        self._opened += 1
+        hop.send_circuit(circuit.limits, None if meeting is None else meeting.offers[Side.NEAR])
+        await flush(hop, near)
+        await (meeting or circuit).carry(near, far, hop.trailing(), stop.trailing())
+        await far.aclose()
+
+    async def _offer(
+        self, stop: StopDialer, far: Stream, circuit: Circuit, data_path: Offer | None
+    ) -> CircuitOpened | Status:
+        """What the far end says: that it takes the circuit, or the answer for the near one."""
+        stop.send_offer(circuit.entry.source, circuit.limits, trio.current_time(), data_path)
         try:
             event = await wait_event(stop, far)
         except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError):
             return Status.CONNECTION_FAILED
         match event:
-            case CircuitOpened():
-                return Status.OK
+            case CircuitOpened() if data_path or not event.data_path:
+                return event
             case Refused(Status.RESOURCE_LIMIT_EXCEEDED):
                 return Status.RESOURCE_LIMIT_EXCEEDED
             case _:

@@ -24,25 +24,26 @@ class Input(enum.Enum):
 
     NEAR = "near comes"
     FAR = "far comes"
-    DECLINED = "declined"  # an end says that it cannot come
+    UNTAKEN = "untaken"  # the far end does not take the offer: it knows of no such thing, or has no way to come
+    DECLINED = "declined"  # an end says that it cannot come after all
     LEFT = "left"  # a connection ended, or spoke before its time
     TIMEOUT = "timeout"
 
 
-FALLBACKS = (Input.DECLINED, Input.LEFT, Input.TIMEOUT)
+FALLBACKS = (Input.UNTAKEN, Input.DECLINED, Input.LEFT, Input.TIMEOUT)
 
 # None: cannot be, as a ticket is good once and a decision spoils it. Whoever was told that the circuit is spliced and
 # then says that he cannot come has broken it.
 _OPEN, _NEAR, _FAR, _SPLI, _STRE, _BROK = State
 # fmt: off
 ROWS: dict[State, tuple[State | None, ...]] = {
-    #       NEAR    FAR    DECLINED LEFT   TIMEOUT
-    _OPEN: (_NEAR,  _FAR,  _STRE,   _STRE, _STRE),
-    _NEAR: (None,   _SPLI, _STRE,   _STRE, _STRE),
-    _FAR:  (_SPLI,  None,  _STRE,   _STRE, _STRE),
-    _SPLI: (None,   None,  _BROK,   _BROK, _SPLI),
-    _STRE: (None,   None,  _STRE,   _STRE, _STRE),
-    _BROK: (None,   None,  _BROK,   _BROK, _BROK),
+    #       NEAR    FAR    UNTAKEN DECLINED LEFT   TIMEOUT
+    _OPEN: (_NEAR,  _FAR,  _STRE,  _STRE,   _STRE, _STRE),
+    _NEAR: (None,   _SPLI, _STRE,  _STRE,   _STRE, _STRE),
+    _FAR:  (_SPLI,  None,  _STRE,  _STRE,   _STRE, _STRE),
+    _SPLI: (None,   None,  _BROK,  _BROK,   _BROK, _SPLI),
+    _STRE: (None,   None,  _STRE,  _STRE,   _STRE, _STRE),
+    _BROK: (None,   None,  _BROK,  _BROK,   _BROK, _BROK),
 }
 # fmt: on
 TRANSITIONS = {(state, got): to for state, row in ROWS.items() for got, to in zip(Input, row, strict=True)}
@@ -66,7 +67,7 @@ class Rendezvous:
         self.receive(COMES[side])
 
     def receive(self, got: Input) -> None:
-        """Something has happened. After the decision only DECLINED and LEFT may change anything."""
+        """Something has happened. After the decision it can only break the circuit."""
         after = TRANSITIONS[self.state, got]
         if after is None:
             raise LocalProtocolError(f"{got.value}: {self.state.value}")

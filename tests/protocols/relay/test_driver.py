@@ -11,7 +11,6 @@ from agentmesh.protocols.relay import (
     CircuitLimits,
     RelayConfig,
     Status,
-    open_circuit,
     reserve,
 )
 from agentmesh.protocols.relay.wire import (
@@ -36,12 +35,14 @@ from tests.protocols.relay.net import (
     send_and_finish,
 )
 
+pytestmark = pytest.mark.usefixtures("carriers")
+
 
 async def test_bytes_travel_both_ways_and_are_counted(autojump_clock: MockClock) -> None:
     async with open_net() as net:
         near, far = await net.join(), await net.join_reachable()
         data = bytes(range(256)) * (4 * MIB // 256)
-        async with await open_circuit(near, net.router.peer, far.peer) as circuit, trio.open_nursery() as nursery:
+        async with await net.circuit(near, far) as circuit, trio.open_nursery() as nursery:
             assert (circuit.peer, circuit.relay) == (far.peer, net.router.peer)
             assert circuit.limits == net.relay.config.circuit
             assert net.relay.statistics().circuits == 1
@@ -59,7 +60,7 @@ async def test_the_far_end_may_speak_first(autojump_clock: MockClock) -> None:
 
     async with open_net() as net:
         near, far = await net.join(), await net.join_reachable(greet)
-        async with await open_circuit(near, net.router.peer, far.peer) as circuit:
+        async with await net.circuit(near, far) as circuit:
             assert await circuit.receive_some(3) == b"wel"
             assert await circuit.receive_some() == b"come"
 
@@ -107,7 +108,7 @@ async def test_the_destination_learns_who_calls_and_within_what(autojump_clock: 
 async def test_a_circuit_keeps_trios_contract(autojump_clock: MockClock) -> None:
     async with open_net() as net:
         near, far = await net.join(), await net.join_reachable()
-        circuit = await open_circuit(near, net.router.peer, far.peer)
+        circuit = await net.circuit(near, far)
         with assert_checkpoints():
             await circuit.wait_send_all_might_not_block()
         async with trio.open_nursery() as nursery:
@@ -135,8 +136,8 @@ async def test_a_stalled_receiver_holds_its_own_circuit_only(autojump_clock: Moc
     async with open_net() as net:
         near, stalled, far = await net.join(), await net.join_reachable(stall), await net.join_reachable()
         async with (
-            await open_circuit(near, net.router.peer, stalled.peer) as stuck,
-            await open_circuit(near, net.router.peer, far.peer) as circuit,
+            await net.circuit(near, stalled) as stuck,
+            await net.circuit(near, far) as circuit,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(stuck.send_all, bytes(64 * MIB))
@@ -156,7 +157,7 @@ async def test_opening_and_using_a_circuit_cancelled_anywhere_leaves_nothing(aut
         near, far = await net.join(), await net.join_reachable()
 
         async def operation() -> None:
-            async with await open_circuit(near, net.router.peer, far.peer) as circuit:
+            async with await net.circuit(near, far) as circuit:
                 await send_and_finish(circuit, b"hello")
                 assert await read_all(circuit) == b"hello"
 
@@ -170,7 +171,7 @@ async def test_many_circuits_leave_every_map_at_its_starting_size(autojump_clock
     async with open_net() as net:
         near, far = await net.join(), await net.join_reachable()
         for _ in range(300):
-            async with await open_circuit(near, net.router.peer, far.peer) as circuit:
+            async with await net.circuit(near, far) as circuit:
                 await send_and_finish(circuit, b"x")
                 assert await read_all(circuit) == b"x"
         await assert_nothing_left(net, near, far)

@@ -23,6 +23,8 @@ from tests.protocols.relay.net import FOREVER, MIB, Net, assert_nothing_left, op
 ECHO_ID = ProtocolId("/test/echo/1.0.0")
 MARKER = b"nobody on the way may read this"
 
+pytestmark = pytest.mark.usefixtures("carriers")
+
 
 async def serve_echo(stream: Stream) -> None:
     async for data in stream:
@@ -33,10 +35,10 @@ async def serve_echo(stream: Stream) -> None:
 @asynccontextmanager
 async def open_member(net: Net, *protocols: Protocol, reachable: bool = True) -> AsyncGenerator[Host]:
     """A host that dials through circuits, and takes them."""
-    client = RelayClient()
-    circuits = CircuitTransport(client.connect, client.open_circuit)
     identity = Identity.generate()
     name = f"host-{identity.peer}"
+    client = RelayClient(net.dialer(name))
+    circuits = CircuitTransport(client.connect, client.open_circuit)
     async with open_host(
         identity=identity,
         transports=[net.network.transport(name), circuits],
@@ -104,6 +106,8 @@ async def test_the_relay_sees_nothing_but_ciphertext(
 
     monkeypatch.setattr(MuxStream, "receive_some", record)
     async with open_net() as net, open_member(net) as far, open_member(net) as near:
+        if net.splicer is not None:
+            net.splicer.record = relayed
         await near.connect(far.peer, [circuit_to(net, far.peer)])
         text = MARKER * 1000
         assert await echo(near, far.peer, text) == text

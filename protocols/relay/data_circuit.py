@@ -1,0 +1,275 @@
+"""A circuit as either of its ends has it, when it may get a connection of its own."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import trio
+
+from agentmesh.abc import DataDialer, DataStream, Stream
+from agentmesh.errors import DialError, ErrorCode, RemoteProtocolError, SessionClosedError
+from agentmesh.protocols.relay.circuit_stream import CircuitStream
+from agentmesh.protocols.relay.control import Control
+from agentmesh.protocols.relay.events import CircuitLimits
+from agentmesh.protocols.relay.pairing import Pairing, State, StreamsChosen
+from agentmesh.protocols.relay.wire import DOOR_BYTE, WELCOME
+from agentmesh.runtime.messages import flush, wait_event
+from agentmesh.runtime.nursery import open_background
+from agentmesh.types import Address, PeerId
+
+DECISION_TIMEOUT = 15.0  # seconds that a relay has to say what carries a circuit
+LINGER_TIMEOUT = 2.0  # seconds that a connection stays after it was closed here, so that what was sent arrives …
+LINGER_BYTES = 1024 * 1024  # … and what it takes, and throws away, meanwhile
+
+BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class DataCircuit(CircuitStream):
+    """A circuit for which there is an offer. Until `pair` has returned, whoever uses it waits.
+
+    Somebody has to run `pair`, and then `hold`.
+
+    Args:
+        stream: where it was offered.
+        early: what came behind the offer.
+        peer: who the relay says is at the other end.
+        limits: what the circuit may use.
+        ticket: of the offer.
+        dialer: what dials.
+        addresses: of the relay, to be tried in turn.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        early: bytes,
+        peer: PeerId,
+        limits: CircuitLimits,
+        ticket: bytes,
+        dialer: DataDialer,
+        addresses: Sequence[Address],
+    ) -> None:
+        super().__init__(stream, early, peer, limits)
+        self._preamble = bytes([DOOR_BYTE]) + ticket
+        self._dialer = dialer
+        self._addresses = addresses
+        self._control = Control(stream)
+        self._data: DataStream | None = None
+        self._decided = trio.Event()
+        self._left = trio.Event()  # closed on this side
+
+    @property
+    def is_spliced(self) -> bool:
+        return self._data is not None
+
+    # ── what carries it ──
+
+    async def pair(self) -> bool:
+        """Dial the relay, and find out what carries the circuit.
+
+        Returns:
+            Whether our connection came there; False is a reason not to try again soon.
+        Raises:
+            RemoteProtocolError: the relay broke the protocol.
+            TooSlowError: it did not decide within DECISION_TIMEOUT.
+            BrokenResourceError: the stream broke.
+            ClosedResourceError: the circuit was closed meanwhile.
+        Cancellation: safe. The circuit is reset.
+        """
+        try:
+            return await self._pair()
+        except BaseException as exc:
+            reason = exc if isinstance(exc, trio.BrokenResourceError) else trio.BrokenResourceError(str(exc))
+            self._control.error = reason
+            self._stream.reset()
+            if self._data is not None:
+                self._data.close_now()
+            raise
+        finally:
+            self._decided.set()
+
+    async def _pair(self) -> bool:
+        pairing = Pairing(self._early, trio.current_time() + DECISION_TIMEOUT)
+        self._early = b""
+        arrived = True
+        async with open_background() as nursery:
+            nursery.start_soon(self._come, pairing, nursery.cancel_scope)
+            arrived = await self._hear(pairing)
+        if self._data is None:
+            self._early = pairing.trailing()
+            return arrived
+        if pairing.state is not State.OPEN:
+            raise RemoteProtocolError("the relay chose streams, and welcomed the connection")
+        pairing.splice()
+        return True
+
+    async def _hear(self, pairing: Pairing) -> bool:
+        """Wait until the relay says that the streams carry the circuit, and agree. Returns whether we had come."""
+        chosen = await wait_event(pairing, self._stream)
+        if not isinstance(chosen, StreamsChosen):
+            raise trio.TooSlowError(f"relay {self.relay} did not decide what carries a circuit")
+        if pairing.state is State.HEARD:
+            pairing.send_streams()
+            await flush(pairing, self._stream)
+        return chosen.arrived
+
+    async def _come(self, pairing: Pairing, until: trio.CancelScope) -> None:
+        """Be welcomed on a connection, which ends the waiting; or say that we cannot come."""
+        for address in self._addresses:
+            data = await self._knock(address)
+            if data is not None:
+                self._data = data
+                until.cancel()
+                return
+        if pairing.state is State.OPEN:
+            pairing.send_streams()
+            with trio.CancelScope(shield=True), suppress(trio.BrokenResourceError, trio.TooSlowError):
+                await flush(pairing, self._stream)  # a matter of moments: half a message would be none
+
+    async def _knock(self, address: Address) -> DataStream | None:
+        try:
+            data = await self._dialer.dial_data(address)
+        except DialError:
+            return None
+        try:
+            await data.send_all(self._preamble)
+            if await data.receive_some(len(WELCOME)) == WELCOME:
+                return data
+        except trio.BrokenResourceError:
+            pass
+        except BaseException:
+            data.close_now()
+            raise
+        data.close_now()
+        return None
+
+    async def hold(self) -> None:
+        """Be there for as long as the circuit is spliced; else return at once.
+
+        Cancellation: breaks the circuit.
+        """
+        if (data := self._data) is None:
+            return
+        try:
+            await self._control.listen()
+            if not self._control.finished:
+                data.close_now()  # else what has come can still be read
+            await self._left.wait()
+        except RemoteProtocolError as exc:
+            self._control.error = trio.BrokenResourceError(str(exc))
+            self._stream.reset(exc.code)
+        except trio.ClosedResourceError:  # by us
+            await _linger(data)
+        except trio.Cancelled:
+            self._control.error = SessionClosedError(f"the session to {self.relay} ended")
+            self._stream.reset()
+            raise
+        finally:
+            data.close_now()
+
+    # ── a stream ──
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        carrier = await self._carrier()
+        if carrier is None:
+            await super().send_all(data)
+            return
+        try:
+            await carrier.send_all(data)
+        except BROKEN as exc:
+            await self._explain(exc)
+            raise
+
+    async def wait_send_all_might_not_block(self) -> None:
+        carrier = await self._carrier()
+        if carrier is None:
+            await super().wait_send_all_might_not_block()
+            return
+        try:
+            await carrier.wait_send_all_might_not_block()
+        except BROKEN as exc:
+            await self._explain(exc)
+            raise
+
+    async def send_eof(self) -> None:
+        carrier = await self._carrier()
+        await super().send_eof()
+        if carrier is None:
+            return
+        try:
+            await carrier.send_eof()
+        except BROKEN as exc:
+            await self._explain(exc)
+            raise
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        carrier = await self._carrier()
+        if carrier is None:
+            return await super().receive_some(max_bytes)
+        try:
+            data = await carrier.receive_some(max_bytes)
+        except BROKEN as exc:
+            await self._explain(exc)
+            raise
+        if not data:
+            await self._control.wait_word()
+            if not self._control.finished:
+                raise self._control.error or trio.BrokenResourceError("the connection of the circuit was cut off")
+        return data
+
+    async def aclose(self) -> None:
+        if self._left.is_set():
+            await trio.lowlevel.checkpoint()
+            return
+        if not self._decided.is_set():
+            self.reset()
+            await trio.lowlevel.checkpoint()
+            return
+        self._left.set()
+        if self._data is None:
+            await super().aclose()
+            return
+        try:
+            await _end(self._data)
+            await super().aclose()
+        except trio.Cancelled:
+            self.reset()
+            raise
+
+    def reset(self, code: int = ErrorCode.NO_ERROR) -> None:
+        self._left.set()
+        super().reset(code)
+        if self._data is not None:
+            self._data.close_now()
+
+    async def _carrier(self) -> DataStream | None:
+        """The connection, or None where the stream carries the circuit."""
+        if not self._decided.is_set():
+            await self._decided.wait()
+        if self._left.is_set():
+            raise trio.ClosedResourceError("this circuit was closed")
+        if self._data is None and self._control.error is not None:
+            raise self._control.error
+        return self._data
+
+    async def _explain(self, exc: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
+        """Raise why the circuit broke, if there is more to say than what its connection raised."""
+        if isinstance(exc, trio.BrokenResourceError):
+            await self._control.wait_word()
+        if self._control.error is not None and not self._left.is_set():
+            raise self._control.error from exc
+
+
+async def _end(data: DataStream) -> None:
+    """End what we send, or close it where that cannot be."""
+    try:
+        await data.send_eof()
+    except (*BROKEN, trio.BusyResourceError):
+        data.close_now()
+
+
+async def _linger(data: DataStream) -> None:
+    """Take what still comes, to its end. A socket that is closed with bytes unread takes back what it has sent."""
+    left = LINGER_BYTES
+    with trio.move_on_after(LINGER_TIMEOUT), suppress(*BROKEN, trio.BusyResourceError):
+        while left > 0 and (thrown := await data.receive_some()):
+            left -= len(thrown)
