@@ -15,7 +15,8 @@ from agentmesh.control_plane.admin import Admin, AdminOnly
 from agentmesh.control_plane.approvals import Approvals
 from agentmesh.control_plane.authority import Authority
 from agentmesh.control_plane.config import Config
-from agentmesh.control_plane.http import EXCEPTION_HANDLERS, credential, protobuf, read_message
+from agentmesh.control_plane.http import EXCEPTION_HANDLERS, PROTOBUF, credential, protobuf, read_message
+from agentmesh.control_plane.info import InfoPage
 from agentmesh.control_plane.leases import Leases
 from agentmesh.control_plane.members import NO_ENROLLMENT, Members
 from agentmesh.control_plane.metrics import CONTENT_TYPE, Metrics
@@ -34,8 +35,8 @@ FOR_BROWSERS = ("/info", "/keys", "/enroll", "/enroll/status", "/refresh")
 class MemberApi:
     """What members and routers call."""
 
-    def __init__(self, members: Members, leases: Leases, authority: Authority, config: Config) -> None:
-        self._members, self._leases, self._authority = members, leases, authority
+    def __init__(self, members: Members, leases: Leases, info: InfoPage, authority: Authority, config: Config) -> None:
+        self._members, self._leases, self._info, self._authority = members, leases, info, authority
         self._bucket = TokenBucket(config.enroll_rate, config.enroll_burst)
 
     def routes(self) -> Sequence[Route]:
@@ -49,10 +50,10 @@ class MemberApi:
         ]
 
     async def info(self, _: Request) -> Response:
-        return protobuf(await self._leases.info())
+        return Response(await self._info.encoded(), media_type=PROTOBUF)
 
     async def keys(self, _: Request) -> Response:
-        return protobuf(self._authority.key_set())
+        return protobuf(await self._authority.key_set())
 
     async def enroll(self, request: Request) -> Response:
         self._limit()
@@ -109,7 +110,8 @@ def make_app(store: Store, authority: Authority, config: Config, wall_clock: Cal
     members = Members(store, authority, config, wall_clock)
     leases = Leases(store, authority, config.lease_duration, wall_clock)
     metrics = Metrics(store, wall_clock)
-    open_routes = [*MemberApi(members, leases, authority, config).routes(), *HealthApi(store, metrics).routes()]
+    member_api = MemberApi(members, leases, InfoPage(store.mirror, wall_clock), authority, config)
+    open_routes = [*member_api.routes(), *HealthApi(store, metrics).routes()]
     admin_routes = Admin(store, Approvals(store, authority, wall_clock), wall_clock).routes()
     admin = Mount("/admin", routes=admin_routes, middleware=[Middleware(AdminOnly, token=config.admin_token)])
     paths: dict[object, str] = {route.endpoint: route.path_format for route in open_routes}

@@ -28,6 +28,7 @@ from agentmesh.errors import MeshError
 RACES = frozenset({"40001", "40P01"})  # PostgreSQL's serialization failure and deadlock: it chose one to try again
 
 T = TypeVar("T")
+W = TypeVar("W")
 Write = Callable[[Callable[[Connection], Any], trio.CapacityLimiter], Awaitable[Any]]
 
 
@@ -52,10 +53,22 @@ class Database:
     def __init__(self, engine: Engine, read_from: Engine, write: Write, connections: int) -> None:
         self._engine, self._read_from, self._write = engine, read_from, write
         self._threads = trio.CapacityLimiter(connections)
+        self._look: Callable[[Connection], Any] = lambda _: None
+        self._note: Callable[[Any], None] = lambda _: None
+
+    def watch(self, look: Callable[[Connection], W], note: Callable[[W], None]) -> None:
+        """Have every reading transaction begin with `look`; what that gives goes to `note`, in the caller's thread."""
+        self._look, self._note = look, note
 
     async def read(self, job: Callable[[Connection], T]) -> T:
         """Run `job` on a snapshot: all it reads is of one moment. Raises StoreError."""
-        return await _translated(partial(_run, self._read_from), job, self._threads)
+
+        def look_and_run(connection: Connection) -> tuple[Any, T]:
+            return self._look(connection), job(connection)
+
+        looked, result = await _translated(partial(_run, self._read_from), look_and_run, self._threads)
+        self._note(looked)
+        return result
 
     async def write(self, job: Callable[[Connection], T]) -> T:
         """Run `job` and commit; when it raises, nothing of it is kept.

@@ -1,22 +1,18 @@
 """Which routers are up: a router says so every few minutes, and less long before it stops."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from agentmesh.control_plane.authority import Authority
 from agentmesh.control_plane.proof import Proof, check_proof, parse_peer
 from agentmesh.control_plane.records import Lease
 from agentmesh.control_plane.refusals import bad_request, forbidden, unauthorized
-from agentmesh.control_plane.store import Store
+from agentmesh.control_plane.store import Store, until_settled
 from agentmesh.control_plane.times import to_datetime
 from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.errors import AddressError
 from agentmesh.types import Address, PeerId
-from agentmesh.wire.messages.mesh.v1 import (
-    ControlPlaneInfoResponse,
-    RouterInfo,
-    RouterLeaseRequest,
-    RouterLeaseResponse,
-)
+from agentmesh.wire.messages.mesh.v1 import RouterLeaseRequest, RouterLeaseResponse
 
 MAX_ADDRESSES = 32
 MAX_ADDRESS_CHARACTERS = 1024
@@ -58,7 +54,7 @@ class Leases:
         """Take, lengthen, shorten (ttl) or give up (ttl 0) a lease.
 
         Raises:
-            RefusedError: 400 malformed, 401 not enrolled or no proof, 403 not a router.
+            RefusedError: 400 malformed, 401 not enrolled or no proof, 403 not a router, or banned.
             StoreError: the database does not answer.
         """
         peer, now = parse_peer(message.peer_id), self._wall_clock()
@@ -67,29 +63,15 @@ class Leases:
         if (ttl is not None and ttl < 0) or min(loads) < 0:
             raise bad_request("ttl and loads are not negative")
         check_proof(peer, Proof("routers-lease", message.challenge_unix_ms, message.challenge_signature), now)
+        node = await self._store.node(peer)
         credential = self._authority.verify(message.biscuit, peer)
-        if await self._store.node(peer) is None:
+        if node is None:
             raise unauthorized("the peer is not enrolled")
+        if str(peer) in self._store.mirror.latest.banned:
+            raise forbidden("the peer is banned")
         if credential.role != ROLE_ROUTER:
             raise forbidden("the peer is not a router")
         expires_at = lease_expiry(now, self._lease_duration, ttl)
         lease = Lease(peer, parse_addresses(message.addresses, peer), now, expires_at, *loads)
-        await self._store.renew_lease(lease)
+        await until_settled(partial(self._store.renew_lease, lease))
         return RouterLeaseResponse(success=True, expire_time=to_datetime(expires_at))
-
-    async def info(self) -> ControlPlaneInfoResponse:
-        """The routers that are up. Raises StoreError."""
-        routers = [_info_of(lease) for lease in await self._store.live_leases(self._wall_clock())]
-        return ControlPlaneInfoResponse(
-            routers=routers, router_addresses=[address for router in routers for address in router.addresses]
-        )
-
-
-def _info_of(lease: Lease) -> RouterInfo:
-    return RouterInfo(
-        peer_id=str(lease.peer),
-        addresses=[str(address) for address in lease.addresses],
-        labels=dict(lease.labels),
-        connections=lease.connections,
-        connection_limit=lease.connection_limit,
-    )

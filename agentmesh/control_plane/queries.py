@@ -3,12 +3,13 @@
 A change of state is a conditional statement: it happens if the row still is what the caller saw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, update
 
 from agentmesh.control_plane import rows
 from agentmesh.control_plane.database import RacedError
+from agentmesh.control_plane.generations import Topic, changed
 from agentmesh.control_plane.records import (
     BootstrapToken,
     Census,
@@ -28,20 +29,6 @@ MAX_PENDING_PER_TOKEN = 1000  # enrollments that wait for an admin; one token's 
 
 class TooManyPendingError(MeshError):
     """MAX_PENDING_PER_TOKEN enrollments of this bootstrap token wait already."""
-
-
-# ── keyring ──
-
-
-def first_key(connection: Connection, candidate: bytes, now: float) -> None:
-    """Make `candidate` the signing key if there is none."""
-    if connection.execute(select(func.count()).select_from(keyring)).scalar_one() == 0:
-        connection.execute(insert(keyring).values(id=1, private_key=candidate, created_at=rows.to_ms(now)))
-
-
-def keys(connection: Connection) -> Sequence[bytes]:
-    """The private keys, oldest first."""
-    return connection.execute(select(keyring.c.private_key).order_by(keyring.c.id)).scalars().all()
 
 
 # ── bootstrap tokens ──
@@ -183,9 +170,10 @@ def renew_lease(connection: Connection, lease: Lease) -> None:
     known = update(routers).where(routers.c.peer_id == str(lease.peer)).values(values)
     if connection.execute(known).rowcount == 0:
         connection.execute(insert(routers).values(peer_id=str(lease.peer), **values))
+    changed(connection, Topic.LEASES)
 
 
-def live_leases(connection: Connection, now: float) -> tuple[Lease, ...]:
+def leases(connection: Connection, now: float) -> tuple[Lease, ...]:
     """Those that have not run out at `now`, by peer ID, with the labels of their enrollments."""
     labelled = select(routers, nodes.c.labels_json).join(nodes, nodes.c.peer_id == routers.c.peer_id)
     live = labelled.where(routers.c.expires_at > rows.to_ms(now)).order_by(routers.c.peer_id)
@@ -206,5 +194,5 @@ def census(connection: Connection, now: float) -> Census:
         enrollments={Status(status): count for status, count in connection.execute(by_status)},
         tokens={str(state): count for state, count in connection.execute(by_state)},
         signing_keys=connection.execute(select(func.count()).select_from(keyring)).scalar_one(),
-        leases=live_leases(connection, now),
+        leases=leases(connection, now),
     )

@@ -10,6 +10,15 @@ keyring = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("private_key", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),  # NULL: it signs
+)
+
+# How often each of a few things has changed: who has read them once reads only this.
+generations = Table(
+    "generations",
+    metadata,
+    Column("topic", String(32), primary_key=True),
+    Column("number", BigInteger, nullable=False),
 )
 
 nodes = Table(

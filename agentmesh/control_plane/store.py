@@ -5,7 +5,7 @@ RacedError says to look again. So decisions are made outside the database, from 
 process or of another on the same database, never both act on the same state.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -14,6 +14,8 @@ from sqlalchemy import Connection
 
 from agentmesh.control_plane import queries
 from agentmesh.control_plane.database import Database, RacedError, StoreError, open_database
+from agentmesh.control_plane.keyring import keys
+from agentmesh.control_plane.mirror import Mirror
 from agentmesh.control_plane.records import (
     BootstrapToken,
     Census,
@@ -40,19 +42,11 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.mirror = Mirror(database)
 
     async def ping(self) -> None:
         """Return when the database answers."""
-        await self._database.read(queries.keys)
-
-    async def signing_keys(self, candidate: bytes, now: float) -> Sequence[bytes]:
-        """The private keys, oldest first. `candidate` becomes the first if there is none."""
-
-        def job(connection: Connection) -> Sequence[bytes]:
-            queries.first_key(connection, candidate, now)
-            return queries.keys(connection)
-
-        return await self._database.write(job)
+        await self._database.read(keys)
 
     async def add_token(self, token: BootstrapToken) -> None:
         await self._database.write(partial(queries.add_token, token=token))
@@ -128,8 +122,8 @@ class Store:
         await self._database.write(partial(queries.renew_lease, lease=lease))
 
     async def live_leases(self, now: float) -> tuple[Lease, ...]:
-        """The leases that have not run out, by peer ID."""
-        return await self._database.read(partial(queries.live_leases, now=now))
+        """The leases that have not run out, of routers that are not banned, by peer ID."""
+        return (await self.mirror.look()).live_leases(now)
 
     async def census(self, now: float) -> Census:
         return await self._database.read(partial(queries.census, now=now))

@@ -196,10 +196,10 @@ async def test_metrics_are_there_when_the_database_is_not(tmp_path: Path) -> Non
 async def test_a_bug_is_a_500_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_harness(tmp_path) as mesh:
 
-        async def broken(now: float) -> None:
+        async def broken() -> None:
             raise LookupError("with a secret in it")
 
-        monkeypatch.setattr(mesh.plane.store, "live_leases", broken)
+        monkeypatch.setattr(mesh.plane.store.mirror, "look", broken)
         transport = httpx.ASGITransport(mesh.plane.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://control-plane") as http:
             response = await http.get("/info")

@@ -9,6 +9,7 @@ import trio
 
 from agentmesh.control_plane import queries
 from agentmesh.control_plane.database import RacedError, StoreError
+from agentmesh.control_plane.keyring import StoredKey
 from agentmesh.control_plane.queries import TooManyPendingError
 from agentmesh.control_plane.records import BootstrapToken, EnrollmentRequest, Issue, Lease, Status
 from agentmesh.control_plane.store import MAX_RACES, open_store, until_settled
@@ -58,7 +59,7 @@ async def test_everything_survives_reopening(dsn: str) -> None:
         await store.grant(request(), None, issue(), NOW)
         lease = Lease(peer(1), (Address.parse(f"/ip4/10.0.0.1/tcp/1/p2p/{peer(1)}"),), NOW, NOW + 9, 1, 2, 3, 4)
         await store.renew_lease(lease)
-        keys = await store.signing_keys(b"first", NOW)
+        await store.mirror.first_key(b"first", NOW)
     async with open_store(dsn) as store:
         found, enrollment, node = await store.look_up(peer(1), "t")
         assert found == attrs.evolve(token(max_usages=2), usages=1)
@@ -71,7 +72,8 @@ async def test_everything_survives_reopening(dsn: str) -> None:
         assert node is not None
         assert (node.issue, node.labels, node.enrolled_at) == (issue(), {"region": "eu"}, NOW)
         assert await store.live_leases(NOW) == (attrs.evolve(lease, labels={"region": "eu"}),)
-        assert list(await store.signing_keys(b"second", NOW)) == list(keys) == [b"first"]
+        await store.mirror.first_key(b"second", NOW)
+        assert [key.private_key for key in store.mirror.latest.keys] == [b"first"]
 
 
 async def test_a_token_admits_no_more_than_its_usages_at_once(dsn: str) -> None:
@@ -176,7 +178,7 @@ async def test_the_census_counts_by_state(dsn: str) -> None:
         await store.revoke_token("revoked", NOW)
         await store.grant(request(1, "exhausted"), None, issue(), NOW)
         await store.hold(request(2, "active"), None, NOW)
-        await store.signing_keys(b"key", NOW)
+        await store.mirror.first_key(b"key", NOW)
         census = await store.census(NOW)
         assert census.tokens == {"active": 1, "revoked": 1, "exhausted": 1, "expired": 1}
         assert census.enrollments == {Status.APPROVED: 1, Status.PENDING: 1}
@@ -187,8 +189,9 @@ async def test_the_census_counts_by_state(dsn: str) -> None:
 
 async def test_two_control_planes_on_one_database_agree(dsn: str) -> None:
     async with open_store(dsn) as one, open_store(dsn) as other:
-        first = await one.signing_keys(b"of one", NOW)
-        assert list(await other.signing_keys(b"of other", NOW)) == list(first)
+        await one.mirror.first_key(b"of one", NOW)
+        await other.mirror.first_key(b"of other", NOW)
+        assert one.mirror.latest.keys == other.mirror.latest.keys == (StoredKey(1, b"of one", NOW),)
         await one.add_token(token())
         calls = [partial(s.grant, request(n), None, issue(), NOW) for n in range(6) for s in (one, other)]
         assert await count_granted(calls) == 1

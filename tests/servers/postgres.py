@@ -69,7 +69,7 @@ class Postgres:
             self._control("stop", "-m", "immediate")
 
     def kill(self) -> None:
-        """SIGKILL for all its processes, as when the machine goes down. Returns when they are gone, for another start."""
+        """SIGKILL for all its processes, as when the machine goes down. They are gone when it returns."""
         server = int(self._pid_file.read_text().splitlines()[0])
         backends = Path(f"/proc/{server}/task/{server}/children").read_text().split()
         for pid in (server, *map(int, backends)):
