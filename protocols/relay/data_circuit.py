@@ -67,7 +67,7 @@ class DataCircuit(CircuitStream):
         """Dial the relay, and find out what carries the circuit.
 
         Returns:
-            Whether our connection came there; False is a reason not to try again soon.
+            Whether there is nothing amiss with our way there; False is a reason not to try again soon.
         Raises:
             RemoteProtocolError: the relay broke the protocol.
             TooSlowError: it did not decide within DECISION_TIMEOUT.
@@ -90,27 +90,27 @@ class DataCircuit(CircuitStream):
     async def _pair(self) -> bool:
         pairing = Pairing(self._early, trio.current_time() + DECISION_TIMEOUT)
         self._early = b""
-        arrived = True
+        missed = False
         async with open_background() as nursery:
             nursery.start_soon(self._come, pairing, nursery.cancel_scope)
-            arrived = await self._hear(pairing)
+            missed = await self._hear(pairing)
         if self._data is None:
             self._early = pairing.trailing()
-            return arrived
+            return not missed
         if pairing.state is not State.OPEN:
             raise RemoteProtocolError("the relay chose streams, and welcomed the connection")
         pairing.splice()
         return True
 
     async def _hear(self, pairing: Pairing) -> bool:
-        """Wait until the relay says that the streams carry the circuit, and agree. Returns whether we had come."""
+        """Wait until the relay says that the streams carry the circuit, and agree. Returns whether we were missed."""
         chosen = await wait_event(pairing, self._stream)
         if not isinstance(chosen, StreamsChosen):
             raise trio.TooSlowError(f"relay {self.relay} did not decide what carries a circuit")
         if pairing.state is State.HEARD:
             pairing.send_streams()
             await flush(pairing, self._stream)
-        return chosen.arrived
+        return chosen.missed
 
     async def _come(self, pairing: Pairing, until: trio.CancelScope) -> None:
         """Be welcomed on a connection, which ends the waiting; or say that we cannot come."""

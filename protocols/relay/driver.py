@@ -208,7 +208,7 @@ class Relay:
     ) -> None:
         """Offer the circuit to the far end, and carry it if that takes it."""
         stop = StopDialer(self.config.connect_timeout)
-        answer = await self._offer(stop, far, circuit, None if meeting is None else meeting.offers[Side.FAR])
+        answer = await self._offer(stop, far, circuit, None if meeting is None else meeting.offer(Side.FAR))
         if not isinstance(answer, CircuitOpened):
             await self._refuse(hop, near, answer)
             return
@@ -216,7 +216,7 @@ class Relay:
             meeting.give_up()
             meeting = None
         self._opened += 1
-        hop.send_circuit(circuit.limits, None if meeting is None else meeting.offers[Side.NEAR])
+        hop.send_circuit(circuit.limits, None if meeting is None else meeting.offer(Side.NEAR))
         await flush(hop, near)
         await (meeting or circuit).carry(near, far, hop.trailing(), stop.trailing())
         await far.aclose()

@@ -36,10 +36,12 @@ class _End:
 
     Attributes:
         connection: its own, while it is there.
+        missed: whether it is for want of it that the circuit goes over streams.
         watch: cancelled when nobody has to watch the connection any more.
     """
 
     connection: trio.abc.HalfCloseableStream | None = None
+    missed: bool = False
     watch: trio.CancelScope = attrs.Factory(trio.CancelScope)
 
 
@@ -58,7 +60,7 @@ class Meeting:
 
     Attributes:
         circuit: the circuit.
-        offers: one for each end.
+        offer: makes the offer to an end, good from now on.
         splicer: what moves its bytes, should it come to that.
         timeout: seconds that the connections have to come, once both ends know of the circuit.
         on_decided: called once, synchronously.
@@ -66,7 +68,7 @@ class Meeting:
     """
 
     circuit: Circuit
-    offers: dict[Side, Offer]
+    offer: Callable[[Side], Offer]
     splicer: Splicer
     timeout: float
     on_decided: Callable[["Meeting"], None]
@@ -86,7 +88,7 @@ class Meeting:
         with end.watch:
             await _wait_restless(connection)
         if not end.watch.cancelled_caught:
-            end.connection = None
+            end.connection, end.missed = None, True
             self._receive(Input.LEFT)
         elif self.rendezvous.state is State.SPLICED:
             try:
@@ -144,7 +146,10 @@ class Meeting:
                 nursery.start_soon(self._hear, line)
             with trio.move_on_after(self.timeout):
                 await self._decided.wait()
-            self._receive(Input.TIMEOUT)
+            if not self.rendezvous.is_decided:
+                for end in self._ends.values():
+                    end.missed = end.connection is None
+                self._receive(Input.TIMEOUT)
             nursery.cancel_scope.cancel()
         await trio.lowlevel.checkpoint_if_cancelled()
 
@@ -152,6 +157,7 @@ class Meeting:
         """An end that cannot come says so."""
         with self.circuit.cut_by_errors():
             await wait_event(line.pairing, line.stream)
+            self._ends[line.side].missed = True
             self._receive(Input.DECLINED)
 
     async def _agree_on_streams(self, lines: Iterable[_Line]) -> None:
@@ -162,7 +168,7 @@ class Meeting:
 
     async def _agree(self, line: _Line) -> None:
         with self.circuit.cut_by_errors():
-            line.pairing.send_streams(arrived=self._ends[line.side].connection is not None)
+            line.pairing.send_streams(missed=self._ends[line.side].missed)
             await flush(line.pairing, line.stream)
             agreed = line.pairing.state is PairingState.STREAMED
             if not agreed and not isinstance(await wait_event(line.pairing, line.stream), StreamsChosen):

@@ -13,7 +13,7 @@ from agentmesh.protocols.relay.circuit import Circuit
 from agentmesh.protocols.relay.events import Offer
 from agentmesh.protocols.relay.meeting import Meeting
 from agentmesh.protocols.relay.rendezvous import FALLBACKS
-from agentmesh.protocols.relay.tickets import Fate, TicketTable
+from agentmesh.protocols.relay.tickets import Fate, Side, TicketTable
 from agentmesh.protocols.relay.wire import DOOR_BYTE, PREAMBLE_BYTES
 from agentmesh.runtime.doors import Door
 from agentmesh.types import Address
@@ -110,11 +110,14 @@ class Meetings:
         Args:
             addresses: where its ends may come, beside where they have come before.
         """
-        if self._splicer is None or (texts := self._tickets.issue(circuit.entry, trio.current_time())) is None:
+        if self._splicer is None or not self._tickets.open(circuit.entry):
             yield None
             return
-        offers = {side: Offer(text, tuple(addresses)) for side, text in texts.items()}
-        meeting = Meeting(circuit, offers, self._splicer, self._config.pairing_timeout, self._decided)
+
+        def offer(side: Side) -> Offer:
+            return Offer(self._tickets.issue(circuit.entry, side, trio.current_time()), tuple(addresses))
+
+        meeting = Meeting(circuit, offer, self._splicer, self._config.pairing_timeout, self._decided)
         self._meetings[circuit.entry] = meeting
         try:
             yield meeting

@@ -20,7 +20,7 @@ from agentmesh.wire.framing import FrameReader, encode_frame
 class StreamsChosen:
     """The other side says that the streams carry the circuit. Answer with `send_streams`, unless that was said."""
 
-    arrived: bool  # the relay's word: our connection had come
+    missed: bool  # the relay's word: it was our connection that did not come
 
 
 class State(enum.Enum):
@@ -98,14 +98,14 @@ class Pairing:
             self._event = TimedOut()
             self._step(Input.TIMEOUT)
 
-    def send_streams(self, *, arrived: bool = False) -> None:
+    def send_streams(self, *, missed: bool = False) -> None:
         """Say that the streams carry the circuit.
 
         Args:
-            arrived: of the relay: the peer's connection had come.
+            missed: of the relay: it was the peer's connection that did not come.
         """
         self._step(Input.SAY)
-        self._out += encode_frame(encode_carried_by_streams(arrived))
+        self._out += encode_frame(encode_carried_by_streams(missed))
 
     def splice(self) -> None:
         """The connection carries it: nothing more is said here. Raises RemoteProtocolError when something was."""
@@ -128,13 +128,13 @@ class Pairing:
     def _read(self) -> None:
         try:
             frame = self._reader.next_frame()
-            arrived = None if frame is None else decode_carried_by_streams(frame)
+            missed = None if frame is None else decode_carried_by_streams(frame)
         except RemoteProtocolError as exc:
             self._step(Input.GARBAGE, exc)
         else:
-            if arrived is not None:
+            if missed is not None:
                 self._step(Input.STREAMS)
-                self._event = StreamsChosen(arrived)
+                self._event = StreamsChosen(missed)
 
     def _step(self, got: Input, cause: RemoteProtocolError | None = None) -> None:
         was, after = self.state, TRANSITIONS[self.state, got]

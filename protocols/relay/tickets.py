@@ -74,26 +74,28 @@ class TicketTable:
         self._max_circuits = max_circuits
         self._max_circuits_per_peer = max_circuits_per_peer
         self._tickets: dict[bytes, _Ticket] = {}
-        self._circuits: dict[CircuitEntry, tuple[bytes, ...]] = {}
+        self._circuits: dict[CircuitEntry, list[bytes]] = {}
         self._by_source: Counter[PeerId] = Counter()
 
     def __len__(self) -> int:
         """For how many circuits there are tickets, good ones or not."""
         return len(self._circuits)
 
-    def issue(self, circuit: CircuitEntry, now: float) -> dict[Side, bytes] | None:
-        """A ticket for each end of a circuit that has none; None when there are as many as there may be.
-
-        `forget` must follow, however the circuit ends.
-        """
+    def open(self, circuit: CircuitEntry) -> bool:
+        """Whether there may be tickets for one more circuit; then `forget` must follow, however it ends."""
         if len(self) >= self._max_circuits or self._by_source[circuit.source] >= self._max_circuits_per_peer:
-            return None
+            return False
         self._by_source[circuit.source] += 1
-        texts = {side: self._draw(TICKET_BYTES) for side in Side}
-        self._circuits[circuit] = tuple(map(_key, texts.values()))
-        for side, text in texts.items():
-            self._tickets[_key(text)] = _Ticket(text, Claim(circuit, side), now + self._lifetime)
-        return texts
+        self._circuits[circuit] = []
+        return True
+
+    def issue(self, circuit: CircuitEntry, side: Side, now: float) -> bytes:
+        """The ticket for an end of a circuit that is open here; one for each."""
+        text = self._draw(TICKET_BYTES)
+        key = _key(text)
+        self._circuits[circuit].append(key)
+        self._tickets[key] = _Ticket(text, Claim(circuit, side), now + self._lifetime)
+        return text
 
     def redeem(self, text: bytes, now: float) -> Claim | Fate:
         """Whose ticket that is, once; or why it is no good."""

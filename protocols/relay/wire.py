@@ -112,8 +112,8 @@ def encode_stop_status(status: Status, data_path: bool = False) -> bytes:
     return bytes(pb.StopMessage(type=kind, status=pb.Status(status), data_path=data_path or None))
 
 
-def encode_carried_by_streams(arrived: bool) -> bytes:
-    return bytes(pb.CarriedByStreams(arrived=arrived))
+def encode_carried_by_streams(missed: bool) -> bytes:
+    return bytes(pb.CarriedByStreams(missed=missed))
 
 
 def decode_hop(data: bytes) -> HopMessage:
@@ -145,11 +145,11 @@ def decode_stop(data: bytes) -> StopMessage:
 
 
 def decode_carried_by_streams(data: bytes) -> bool:
-    """Whether the connection had come. Raises RemoteProtocolError when `data` does not say it."""
-    arrived = decode(pb.CarriedByStreams, data).arrived
-    if arrived is None:
+    """Whether it is for want of our connection. Raises RemoteProtocolError when `data` does not say it."""
+    missed = decode(pb.CarriedByStreams, data).missed
+    if missed is None:
         raise RemoteProtocolError("not the message that a circuit is carried by streams")
-    return arrived
+    return missed
 
 
 def _status_in(status: int | None) -> int:

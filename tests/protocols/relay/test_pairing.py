@@ -150,7 +150,7 @@ class TwoSides(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1))
     def say(self, who: int) -> None:
         if not self.said[who]:
-            self.sides[who].send_streams(arrived=bool(who))
+            self.sides[who].send_streams(missed=bool(who))
             self.said[who] = True
             self.flush(who)
 

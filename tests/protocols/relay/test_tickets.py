@@ -32,9 +32,8 @@ def table(*, max_circuits: int = MOST, max_circuits_per_peer: int = MOST_OF_A_PE
 
 
 def issued(tickets: TicketTable, circuit: CircuitEntry = CIRCUIT, now: float = 0.0) -> dict[Side, bytes]:
-    found = tickets.issue(circuit, now)
-    assert found is not None
-    return found
+    assert tickets.open(circuit)
+    return {side: tickets.issue(circuit, side, now) for side in Side}
 
 
 def test_a_ticket_says_whose_connection_it_is() -> None:
@@ -102,9 +101,9 @@ def test_there_are_no_more_tickets_than_there_may_be() -> None:
     tickets = table(max_circuits=3, max_circuits_per_peer=2)
     for number, source in enumerate([ALICE, ALICE, BOB]):
         issued(tickets, CircuitEntry(number, source, PEERS[2]))
-    assert tickets.issue(CircuitEntry(3, PEERS[3], BOB), 0.0) is None
+    assert not tickets.open(CircuitEntry(3, PEERS[3], BOB))
     tickets.forget(CircuitEntry(2, BOB, PEERS[2]))
-    assert tickets.issue(CircuitEntry(4, ALICE, BOB), 0.0) is None, "one source does not take them all"
+    assert not tickets.open(CircuitEntry(4, ALICE, BOB)), "one source does not take them all"
     issued(tickets, CircuitEntry(5, PEERS[3], BOB))
 
 
@@ -128,14 +127,24 @@ class Tickets(RuleBasedStateMachine):
         self.live: list[CircuitEntry] = []
 
     @rule(source=st.sampled_from(PEERS), destination=st.sampled_from(PEERS))
-    def issue(self, source: PeerId, destination: PeerId) -> None:
+    def open(self, source: PeerId, destination: PeerId) -> None:
         circuit = CircuitEntry(next(self.numbers), source, destination)
         own = sum(one.source == source for one in self.live)
-        texts = self.tickets.issue(circuit, self.now)
-        assert (texts is None) == (len(self.live) >= MOST or own >= MOST_OF_A_PEER)
-        if texts is not None:
+        opened = self.tickets.open(circuit)
+        assert opened == (len(self.live) < MOST and own < MOST_OF_A_PEER)
+        if opened:
             self.live.append(circuit)
-            self.made += [(text, Claim(circuit, side), self.now) for side, text in texts.items()]
+            self.issue(circuit, Side.FAR)
+
+    @precondition(lambda self: bool(self.live))
+    @rule(data=st.data())
+    def issue_the_other(self, data: st.DataObject) -> None:
+        circuit = data.draw(st.sampled_from(self.live))
+        if Claim(circuit, Side.NEAR) not in [claim for _, claim, _ in self.made]:
+            self.issue(circuit, Side.NEAR)
+
+    def issue(self, circuit: CircuitEntry, side: Side) -> None:
+        self.made.append((self.tickets.issue(circuit, side, self.now), Claim(circuit, side), self.now))
 
     @precondition(lambda self: bool(self.made))
     @rule(data=st.data())
@@ -181,7 +190,7 @@ class Tickets(RuleBasedStateMachine):
     def as_large_as_the_circuits_that_there_are(self) -> None:
         assert len(self.tickets) == len(self.live)
         held = vars(self.tickets)
-        assert len(held["_tickets"]) == 2 * len(self.live)
+        assert len(held["_tickets"]) == sum(claim.circuit in self.live for _, claim, _ in self.made)
         assert held["_by_source"].total() == len(self.live)
 
 

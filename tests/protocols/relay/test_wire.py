@@ -138,9 +138,9 @@ def test_a_ticket_is_not_in_a_repr() -> None:
     assert "ttt" not in repr(OFFER)
 
 
-@pytest.mark.parametrize("arrived", [True, False])
-def test_the_word_for_streams_comes_back(arrived: bool) -> None:
-    assert decode_carried_by_streams(encode_carried_by_streams(arrived)) is arrived
+@pytest.mark.parametrize("missed", [True, False])
+def test_the_word_for_streams_comes_back(missed: bool) -> None:
+    assert decode_carried_by_streams(encode_carried_by_streams(missed)) is missed
 
 
 def test_an_empty_message_is_no_word_for_streams() -> None:

@@ -67,9 +67,9 @@ class CarriedByStreams(betterproto2.Message):
     of the circuit follow; or neither says it.
     """
 
-    arrived: "bool | None" = betterproto2.field(1, betterproto2.TYPE_BOOL, optional=True)
+    missed: "bool | None" = betterproto2.field(1, betterproto2.TYPE_BOOL, optional=True)
     """
-    Of the relay: whether the peer's connection had come.
+    Of the relay: whether it was the peer's connection that did not come.
     """
 
 
