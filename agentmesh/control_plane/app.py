@@ -24,6 +24,7 @@ from agentmesh.control_plane.middleware import Counted, Dated, OpenToBrowsers
 from agentmesh.control_plane.proof import Proof
 from agentmesh.control_plane.ratelimit import TokenBucket
 from agentmesh.control_plane.refusals import RefusedError, unauthorized
+from agentmesh.control_plane.renewals import Renewals
 from agentmesh.control_plane.store import Store
 from agentmesh.wire.messages.mesh.v1 import BootstrapEnrollRequest, RouterLeaseRequest, TokenRefreshRequest
 
@@ -35,8 +36,17 @@ FOR_BROWSERS = ("/info", "/keys", "/enroll", "/enroll/status", "/refresh")
 class MemberApi:
     """What members and routers call."""
 
-    def __init__(self, members: Members, leases: Leases, info: InfoPage, authority: Authority, config: Config) -> None:
-        self._members, self._leases, self._info, self._authority = members, leases, info, authority
+    def __init__(
+        self,
+        members: Members,
+        renewals: Renewals,
+        leases: Leases,
+        info: InfoPage,
+        authority: Authority,
+        config: Config,
+    ) -> None:
+        self._members, self._renewals = members, renewals
+        self._leases, self._info, self._authority = leases, info, authority
         self._bucket = TokenBucket(config.enroll_rate, config.enroll_burst)
 
     def routes(self) -> Sequence[Route]:
@@ -66,7 +76,7 @@ class MemberApi:
 
     async def refresh(self, request: Request) -> Response:
         presented = _bearer_credential(request)
-        return credential(await self._members.refresh(await read_message(request, TokenRefreshRequest), presented))
+        return credential(await self._renewals.refresh(await read_message(request, TokenRefreshRequest), presented))
 
     async def lease(self, request: Request) -> Response:
         return protobuf(await self._leases.renew(await read_message(request, RouterLeaseRequest)))
@@ -110,7 +120,8 @@ def make_app(store: Store, authority: Authority, config: Config, wall_clock: Cal
     members = Members(store, authority, config, wall_clock)
     leases = Leases(store, authority, config.lease_duration, wall_clock)
     metrics = Metrics(store, wall_clock)
-    member_api = MemberApi(members, leases, InfoPage(store.mirror, wall_clock), authority, config)
+    renewals = Renewals(store, authority, wall_clock)
+    member_api = MemberApi(members, renewals, leases, InfoPage(store.mirror, wall_clock), authority, config)
     open_routes = [*member_api.routes(), *HealthApi(store, metrics).routes()]
     admin_routes = Admin(store, Approvals(store, authority, wall_clock), wall_clock).routes()
     admin = Mount("/admin", routes=admin_routes, middleware=[Middleware(AdminOnly, token=config.admin_token)])

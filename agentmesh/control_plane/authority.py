@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import attrs
@@ -15,6 +15,7 @@ from agentmesh.control_plane.refusals import unauthorized
 from agentmesh.control_plane.store import Store, until_settled
 from agentmesh.credentials import Credential, SigningKey, TrustedKeys, mint, verify
 from agentmesh.errors import CredentialError
+from agentmesh.facts import Fact
 from agentmesh.types import PeerId
 from agentmesh.wire.messages.mesh.v1 import KeysResponse
 
@@ -60,11 +61,26 @@ class Authority:
         """The keys whose credentials are good now."""
         return TrustedKeys(frozenset(key.public for key in self._honoured()))
 
-    def issue(self, peer: PeerId, role: str, labels: Mapping[str, str], request: str) -> Issue:
-        """Mint a credential. `request` names what it answers, as Issue says."""
+    def issue(
+        self,
+        peer: PeerId,
+        role: str,
+        labels: Mapping[str, str],
+        request: str,
+        *,
+        facts: Sequence[Fact] = (),
+        ends_at: float = math.inf,
+    ) -> Issue:
+        """Mint a credential.
+
+        Args:
+            request: names what it answers, as Issue says.
+            facts: what it says besides.
+            ends_at: when it expires at the latest, wall-clock seconds.
+        """
         # A credential states its expiry in whole seconds.
-        expires_at = float(math.floor(self._wall_clock() + self._biscuit_ttl))
-        token = mint(self.signing_key, peer=peer, role=role, labels=labels, expires_at=expires_at)
+        expires_at = float(math.floor(min(self._wall_clock() + self._biscuit_ttl, ends_at)))
+        token = mint(self.signing_key, peer=peer, role=role, labels=labels, expires_at=expires_at, facts=facts)
         return Issue(credential=token, expires_at=expires_at, request=request)
 
     def verify(self, token: bytes, peer: PeerId) -> Credential:

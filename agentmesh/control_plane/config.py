@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from agentmesh.control_plane.dsn import parse_dsn
+from agentmesh.control_plane.policy.model import Policy
 
 HOUR = 3600.0
 
@@ -53,6 +54,7 @@ class Config:
     bind_address: str = attrs.field(default="0.0.0.0:8080", validator=_bind_address)  # port 0: any free one
     db_dsn: str = attrs.field(default="control-plane.db", validator=_db_dsn, repr=_without_password)  # see parse_dsn
     admin_token: str | None = attrs.field(default=None, repr=False)  # None: nobody is an admin
+    policy: Policy | None = None  # put in force when there is none yet; without one nobody may call anything
     auto_approve_enrollment: bool = False  # a valid bootstrap token is enough; else an admin approves
     biscuit_ttl: float = attrs.field(default=24 * HOUR, validator=positive)  # seconds that a credential is valid
     lease_duration: float = attrs.field(default=HOUR / 4, validator=positive)  # seconds that a router's lease lasts

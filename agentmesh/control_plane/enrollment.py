@@ -57,7 +57,7 @@ def _status_for(enrollment: Enrollment | None, token_id: str | None) -> Status:
     return Status.NEW if enrollment.status is Status.REJECTED and other_token else enrollment.status
 
 
-def token_refusal(token: BootstrapToken | None, now: float) -> str | None:
+def token_refusal(token: BootstrapToken | None, now: float, *, owner_banned: bool = False) -> str | None:
     """Why the bootstrap token admits nobody at `now` (wall seconds), or None when it does."""
     if token is None:
         return "unknown bootstrap token"
@@ -67,6 +67,8 @@ def token_refusal(token: BootstrapToken | None, now: float) -> str | None:
         return "the bootstrap token has expired"
     if token.usages >= token.max_usages:
         return "the bootstrap token is used up"
+    if owner_banned:
+        return "the owner of the bootstrap token is banned"
     return None
 
 

@@ -19,6 +19,21 @@ class Proof:
     signature: bytes = attrs.field(repr=False)
 
 
+def parse_member(text: str, public_key: bytes | None = None) -> PeerId:
+    """The peer of any spelling of its ID.
+
+    Args:
+        public_key: raw, or in libp2p's encoding; None when it does not come with the request.
+    Raises:
+        RefusedError: 400, it is none of an Ed25519 key, or of another.
+    """
+    peer = parse_peer(text)
+    # The ID of an Ed25519 peer is its key in libp2p's encoding.
+    if public_key is not None and public_key not in (peer.ed25519, peer.multihash[2:]):
+        raise bad_request("peer_id is not that of public_key")
+    return peer
+
+
 def parse_peer(text: str) -> PeerId:
     """The peer of any spelling of its ID. Raises RefusedError (400)."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, update
 
-from agentmesh.control_plane import rows
+from agentmesh.control_plane import access_queries, rows
 from agentmesh.control_plane.database import RacedError
 from agentmesh.control_plane.generations import Topic, changed
 from agentmesh.control_plane.records import (
@@ -18,6 +18,7 @@ from agentmesh.control_plane.records import (
     Issue,
     Lease,
     Node,
+    Owner,
     Status,
 )
 from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, keyring, nodes, routers
@@ -109,16 +110,20 @@ def hold(connection: Connection, request: EnrollmentRequest, seen: Enrollment | 
 
 
 def grant(
-    connection: Connection, request: EnrollmentRequest, seen: Enrollment | None, issue: Issue, now: float
+    connection: Connection,
+    request: EnrollmentRequest,
+    seen: Enrollment | None,
+    issue: Issue,
+    now: float,
+    owner: Owner | None = None,
 ) -> None:
     """Spend one usage of the token, make the enrollment APPROVED and the peer a node. Raises RacedError."""
+    if owner is not None:
+        access_queries.note_owner(connection, owner)
     _spend(connection, request.token_id, now)
     approved = {"status": Status.APPROVED.value, "resolved_at": rows.to_ms(now)}
     _resolve(connection, request, seen, approved, now)
-    admitted = {"role": request.role, "labels_json": rows.labels_json(request.labels), **rows.issue_values(issue)}
-    known = update(nodes).where(nodes.c.peer_id == str(request.peer)).values(admitted)
-    if connection.execute(known).rowcount == 0:
-        connection.execute(insert(nodes).values(peer_id=str(request.peer), enrolled_at=rows.to_ms(now), **admitted))
+    admit(connection, request.peer, request.role, request.labels, issue, now)
 
 
 def reject(connection: Connection, seen: Enrollment, now: float) -> None:
@@ -155,10 +160,29 @@ def node(connection: Connection, peer: PeerId) -> Node | None:
     return None if row is None else rows.node_of(row)
 
 
-def replace_issue(connection: Connection, peer: PeerId, presented: bytes, issue: Issue) -> None:
+def admit(connection: Connection, peer: PeerId, role: str, labels: Mapping[str, str], issue: Issue, now: float) -> None:
+    """Make the peer a node, or keep it one, with this credential as the last one issued to it."""
+    admitted = {"role": role, "labels_json": rows.labels_json(labels), **rows.issue_values(issue)}
+    known = update(nodes).where(nodes.c.peer_id == str(peer)).values(admitted)
+    if connection.execute(known).rowcount == 0:
+        connection.execute(insert(nodes).values(peer_id=str(peer), enrolled_at=rows.to_ms(now), **admitted))
+
+
+def replace_issue(
+    connection: Connection,
+    peer: PeerId,
+    presented: bytes,
+    issue: Issue,
+    labels: Mapping[str, str] | None = None,
+    owner: Owner | None = None,
+) -> None:
     """Put a new credential in the place of the one presented, if that is the last one issued. Raises RacedError."""
+    if owner is not None:
+        access_queries.note_owner(connection, owner)
     last = and_(nodes.c.peer_id == str(peer), nodes.c.biscuit_token == presented)
-    if connection.execute(update(nodes).where(last).values(rows.issue_values(issue))).rowcount != 1:
+    kept = {} if labels is None else {"labels_json": rows.labels_json(labels)}
+    values = {**rows.issue_values(issue), **kept}
+    if connection.execute(update(nodes).where(last).values(values)).rowcount != 1:
         raise RacedError("another credential was issued since")
 
 

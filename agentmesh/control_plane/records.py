@@ -1,6 +1,7 @@
 """What the control plane knows, as values. Instants are wall-clock seconds since 1970, to the millisecond."""
 
 import enum
+import math
 from collections.abc import Mapping
 
 import attrs
@@ -73,6 +74,54 @@ class Node:
     labels: Mapping[str, str]
     enrolled_at: float
     issue: Issue
+
+
+class EnrolledBy(enum.Enum):
+    """On whose word a node was admitted."""
+
+    TOKEN = "bootstrap"  # a bootstrap token's
+    PERSON = "oidc"  # an identity provider's, about a person
+    WORKLOAD = "workload"  # … about a program
+
+
+@attrs.frozen
+class Owner:
+    """Whose a node is, and what is known of it beside its key."""
+
+    peer: PeerId
+    enrolled_by: EnrolledBy
+    identity: str | None = None  # "<issuer>|<subject>"; None: nobody's
+    claims: Mapping[str, frozenset[str]] = attrs.field(factory=dict[str, frozenset[str]])
+    session_ends_at: float | None = None  # when the provider's word is too old to refresh on; None: never
+    autonomous_recovery: bool = False  # its last credential is redeemed although its key has retired
+
+    @property
+    def ends_at(self) -> float:
+        """`session_ends_at`, as a number whatever it is."""
+        return math.inf if self.session_ends_at is None else self.session_ends_at
+
+    @property
+    def known(self) -> Mapping[str, frozenset[str]]:
+        """What bindings and targets name it by: its claims, and its peer ID."""
+        return {**self.claims, "node": frozenset({str(self.peer)})}
+
+
+@attrs.frozen
+class TokenOwner:
+    """Whose a bootstrap token is, and whether its nodes recover by themselves."""
+
+    identity: str | None = None
+    autonomous_recovery: bool = False
+
+
+@attrs.frozen
+class User:
+    """Somebody whom an identity provider knows, and who has been here. `id`: "<issuer>|<subject>"."""
+
+    id: str
+    issuer: str
+    email: str
+    created_at: float
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -12,7 +13,7 @@ from agentmesh.control_plane.app import make_app
 from agentmesh.control_plane.authority import Authority, open_authority
 from agentmesh.control_plane.config import Config, parse_bind_address
 from agentmesh.control_plane.serving import serve_http
-from agentmesh.control_plane.store import Store, open_store
+from agentmesh.control_plane.store import Store, open_store, until_settled
 from agentmesh.control_plane.tokens import create_token
 
 
@@ -58,6 +59,8 @@ async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time
     """
     async with open_store(config.db_dsn) as store:
         authority = await open_authority(store, config.biscuit_ttl, wall_clock)
+        if config.policy is not None:
+            await until_settled(partial(store.access.first_policy, config.policy, wall_clock()))
         yield Plane(make_app(store, authority, config, wall_clock), store, authority, wall_clock)
 
 

@@ -5,7 +5,7 @@ RacedError says to look again. So decisions are made outside the database, from 
 process or of another on the same database, never both act on the same state.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -13,6 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from agentmesh.control_plane import queries
+from agentmesh.control_plane.access import AccessStore
 from agentmesh.control_plane.database import Database, RacedError, StoreError, open_database
 from agentmesh.control_plane.keyring import keys
 from agentmesh.control_plane.mirror import Mirror
@@ -24,6 +25,7 @@ from agentmesh.control_plane.records import (
     Issue,
     Lease,
     Node,
+    Owner,
     Status,
 )
 from agentmesh.types import PeerId
@@ -38,11 +40,15 @@ class Store:
     """Any call raises StoreError when the database does not answer. `now` and other instants: wall-clock seconds.
 
     Cancellation: a change that has begun is carried through; the caller is cancelled after it.
+
+    Attributes:
+        access: who may do what: the policy, whose what is, bans.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.mirror = Mirror(database)
+        self.access = AccessStore(database)
 
     async def ping(self) -> None:
         """Return when the database answers."""
@@ -95,13 +101,24 @@ class Store:
         """
         await self._database.write(partial(queries.hold, request=request, seen=seen, now=now))
 
-    async def grant(self, request: EnrollmentRequest, seen: Enrollment | None, issue: Issue, now: float) -> None:
+    async def grant(
+        self,
+        request: EnrollmentRequest,
+        seen: Enrollment | None,
+        issue: Issue,
+        now: float,
+        owner: Owner | None = None,
+    ) -> None:
         """Spend one usage of the bootstrap token and admit the peer with the credential issued.
 
+        Args:
+            owner: whose the peer is, to be noted.
         Raises:
-            RacedError: the enrollment is another than `seen` by now, or the token admits nobody any more.
+            RacedError: the enrollment is another than `seen` by now, the token admits nobody any more, or the peer or
+                its owner is banned.
         """
-        await self._database.write(partial(queries.grant, request=request, seen=seen, issue=issue, now=now))
+        job = partial(queries.grant, request=request, seen=seen, issue=issue, now=now, owner=owner)
+        await self._database.write(job)
 
     async def reject(self, seen: Enrollment, now: float) -> None:
         """Turn the peer away. Raises RacedError."""
@@ -110,13 +127,24 @@ class Store:
     async def node(self, peer: PeerId) -> Node | None:
         return await self._database.read(partial(queries.node, peer=peer))
 
-    async def replace_issue(self, peer: PeerId, presented: bytes, issue: Issue) -> None:
+    async def replace_issue(
+        self,
+        peer: PeerId,
+        presented: bytes,
+        issue: Issue,
+        labels: Mapping[str, str] | None = None,
+        owner: Owner | None = None,
+    ) -> None:
         """Redeem the last credential issued to `peer` for a new one.
 
+        Args:
+            labels: those that it attests from now on; None: the same as before.
+            owner: whose the peer is, to be noted.
         Raises:
-            RacedError: `presented` is not the last one.
+            RacedError: `presented` is not the last one, or the peer or its owner is banned.
         """
-        await self._database.write(partial(queries.replace_issue, peer=peer, presented=presented, issue=issue))
+        job = partial(queries.replace_issue, peer=peer, presented=presented, issue=issue, labels=labels, owner=owner)
+        await self._database.write(job)
 
     async def renew_lease(self, lease: Lease) -> None:
         await self._database.write(partial(queries.renew_lease, lease=lease))

@@ -11,6 +11,7 @@ import trio
 
 from agentmesh.control_plane.client import open_client
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import open_plane
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 from agentmesh.demo.files import sha256_of, write_random
@@ -133,7 +134,7 @@ def in_time(what: str) -> Generator[None]:
 async def _start_control_plane(stage: Stage, view: View) -> str:
     """Returns its URL. Two invitations are in its database before it starts."""
     database = stage.folder / "control-plane.db"
-    async with open_plane(Config(db_dsn=str(database))) as plane:
+    async with open_plane(Config(db_dsn=str(database), policy=OPEN_POLICY)) as plane:
         for role, name in ((ROLE_ROUTER, "router-token"), (ROLE_NODE, "node-token")):
             (stage.folder / name).touch(mode=0o600)
             (stage.folder / name).write_text(await plane.create_token(role, max_usages=10))

@@ -8,6 +8,7 @@ import attrs
 from attrs import validators
 
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 from agentmesh.membership import Enrollment
@@ -54,6 +55,7 @@ async def open_one(config: OneConfig | None = None) -> AsyncGenerator[One]:
         bind_address=config.bind_address,
         db_dsn=str(config.data_dir / "control-plane.db"),
         auto_approve_enrollment=True,
+        policy=OPEN_POLICY,
     )
     async with open_control_plane(settings) as control_plane:
         token = await control_plane.create_token(ROLE_ROUTER, description="this process's router")

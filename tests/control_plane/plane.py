@@ -14,6 +14,7 @@ import httpx
 from agentmesh.control_plane.backoff import Backoff
 from agentmesh.control_plane.client import ControlPlaneClient, open_client
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import Plane, open_plane
 from agentmesh.identity import Identity, challenge_text
 from agentmesh.wire.messages.mesh.v1 import (
@@ -137,6 +138,7 @@ async def open_harness(folder: Path, clock: Clock | None = None, **settings: Any
     """A control plane with its database in `folder`; enrollments are approved unless the settings say otherwise."""
     clock = clock or Clock()
     defaults: dict[str, Any] = {"auto_approve_enrollment": True, "admin_token": ADMIN_TOKEN, "enroll_burst": 1000}
+    defaults["policy"] = OPEN_POLICY
     config = Config(db_dsn=str(folder / "control-plane.db"), **(defaults | settings))
     async with open_plane(config, clock) as plane:
         transport = httpx.ASGITransport(plane.app)

@@ -11,6 +11,7 @@ import trio
 from agentmesh.control_plane.client import open_client
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.http import MAX_BODY_BYTES
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.refusals import RefusedError
 from agentmesh.control_plane.server import open_control_plane, run_control_plane
 from agentmesh.identity import Identity
@@ -23,6 +24,7 @@ def config(folder: Path, **changes: Any) -> Config:
         "bind_address": "127.0.0.1:0",
         "db_dsn": str(folder / "control-plane.db"),
         "auto_approve_enrollment": True,
+        "policy": OPEN_POLICY,
     }
     return Config(**(settings | changes))
 

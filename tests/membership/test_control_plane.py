@@ -10,6 +10,7 @@ import trio
 
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.errors import ControlPlaneUnavailableError, EnrollmentRejectedError
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 from agentmesh.errors import CredentialError
@@ -22,7 +23,11 @@ from tests.control_plane.plane import Clock
 @asynccontextmanager
 async def control_plane(folder: Path, clock: Clock, address: str = "127.0.0.1:0") -> AsyncGenerator[ControlPlane]:
     config = Config(
-        bind_address=address, db_dsn=str(folder / "control-plane.db"), auto_approve_enrollment=True, biscuit_ttl=3600.0
+        bind_address=address,
+        db_dsn=str(folder / "control-plane.db"),
+        auto_approve_enrollment=True,
+        policy=OPEN_POLICY,
+        biscuit_ttl=3600.0,
     )
     async with open_control_plane(config, clock) as plane:
         yield plane

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from agentmesh.abc import Transport
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 from agentmesh.membership import Enrollment
@@ -78,6 +79,7 @@ async def open_loopback(folder: Path, *routers: str) -> AsyncGenerator[Loopback]
         db_dsn=str(folder / "control-plane.db"),
         auto_approve_enrollment=True,
         enroll_rate=1000.0,
+        policy=OPEN_POLICY,
     )
     async with open_control_plane(config) as control_plane, open_background() as nursery:
         mesh = Loopback(folder, control_plane, nursery)

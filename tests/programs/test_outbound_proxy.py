@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import open_control_plane
 from agentmesh.errors import AddressError
 from agentmesh.membership import Enrollment
@@ -25,7 +26,9 @@ NAMED = "router.test:4001"
 @asynccontextmanager
 async def open_mesh(folder: Path) -> AsyncGenerator[tuple[str, str, str]]:
     """A control plane on this machine, and a router whose name is in no DNS; the URL, a token, where the router is."""
-    settings = Config(bind_address="127.0.0.1:0", db_dsn=str(folder / "plane.db"), auto_approve_enrollment=True)
+    settings = Config(
+        bind_address="127.0.0.1:0", db_dsn=str(folder / "plane.db"), auto_approve_enrollment=True, policy=OPEN_POLICY
+    )
     async with open_control_plane(settings) as plane:
         config = RouterConfig(
             enrollment=Enrollment(control_plane=plane.url, token=await plane.create_token("router")),

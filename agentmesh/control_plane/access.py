@@ -1,0 +1,153 @@
+"""Who may do what, as the database has it: the policy, whose what is, bans. Beside `store`, in its manner."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+from sqlalchemy import Connection
+
+from agentmesh.control_plane import access_queries, bans, queries
+from agentmesh.control_plane.database import Database
+from agentmesh.control_plane.policy.document import parse_policy, policy_document
+from agentmesh.control_plane.policy.model import Policy
+from agentmesh.control_plane.records import (
+    BootstrapToken,
+    Issue,
+    Owner,
+    TokenOwner,
+    User,
+)
+from agentmesh.types import PeerId
+
+
+@attrs.frozen
+class Standing:
+    """How a peer stands, as of one moment."""
+
+    policy: Policy
+    owner: Owner | None  # None: it is no node, or one from before owners were noted
+    token_owner: TokenOwner
+    banned: bool  # the peer, or whoever owns it
+    token_banned: bool  # whoever owns the bootstrap token
+
+
+class AccessStore:
+    """Any call raises StoreError when the database does not answer. `now` and other instants: wall-clock seconds.
+
+    Cancellation: as with Store.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._revision, self._policy = 0, Policy()  # as last read; another replica may have put a newer one
+
+    # ── policy ──
+
+    async def policy(self) -> Policy:
+        """The policy in force; the empty one when nobody has set any."""
+        return self._newest(await self._database.read(partial(access_queries.policy_since, revision=self._revision)))
+
+    async def put_policy(self, policy: Policy, now: float) -> None:
+        await self._database.write(partial(access_queries.put_policy, document=_written(policy), now=now))
+
+    async def first_policy(self, policy: Policy, now: float) -> bool:
+        """Make this the policy if there is none. Whether it is now."""
+        return await self._database.write(partial(access_queries.first_policy, document=_written(policy), now=now))
+
+    def _newest(self, found: tuple[int, str] | None) -> Policy:
+        # Answers to two questions may come in the wrong order.
+        if found is not None and found[0] > self._revision:
+            self._revision, self._policy = found[0], parse_policy(json.loads(found[1]))
+        return self._policy
+
+    # ── enrollment ──
+
+    async def standing(self, peer: PeerId, token_id: str = "") -> Standing:
+        """How a peer stands, and the owner of the bootstrap token that it shows."""
+        revision = self._revision
+
+        def job(connection: Connection) -> tuple[tuple[int, str] | None, Owner | None, TokenOwner, bool, bool]:
+            owner = access_queries.owner(connection, peer)
+            token_owner = access_queries.token_owner(connection, token_id)
+            return (
+                access_queries.policy_since(connection, revision),
+                owner,
+                token_owner,
+                bans.is_banned(connection, str(peer), owner.identity if owner else None),
+                bans.is_banned(connection, token_owner.identity),
+            )
+
+        found, owner, token_owner, banned, token_banned = await self._database.read(job)
+        return Standing(self._newest(found), owner, token_owner, banned, token_banned)
+
+    async def admit(
+        self, owner: Owner, user: User, role: str, labels: Mapping[str, str], issue: Issue, now: float
+    ) -> None:
+        """Admit a peer on an identity provider's word, or again.
+
+        Raises:
+            RacedError: it or its owner is banned by now, or another call admitted it.
+        """
+
+        def job(connection: Connection) -> None:
+            access_queries.note_owner(connection, owner)
+            access_queries.put_user(connection, user)
+            queries.admit(connection, owner.peer, role, labels, issue, now)
+
+        await self._database.write(job)
+
+    # ── tokens ──
+
+    async def add_token(self, token: BootstrapToken, owner: TokenOwner) -> None:
+        def job(connection: Connection) -> None:
+            queries.add_token(connection, token)
+            access_queries.put_token_owner(connection, token.id, owner)
+
+        await self._database.write(job)
+
+    async def user(self, user_id: str) -> User | None:
+        return await self._database.read(partial(access_queries.user, user_id=user_id))
+
+    async def put_user(self, user: User) -> None:
+        await self._database.write(partial(access_queries.put_user, user=user))
+
+    async def set_autonomous_recovery(self, peer: PeerId, enabled: bool) -> bool:
+        """False: there is no such node."""
+        return await self._database.write(partial(access_queries.set_autonomous_recovery, peer=peer, enabled=enabled))
+
+    # ── bans ──
+
+    async def ban(self, peer: PeerId, now: float) -> list[PeerId]:
+        """Ban a peer and whoever owns it; give all the peers that are out by that, this one first."""
+
+        def job(connection: Connection) -> list[PeerId]:
+            owner = access_queries.owner(connection, peer)
+            bans.ban(connection, str(peer), now)
+            if owner is None or owner.identity is None:
+                return [peer]
+            bans.ban(connection, owner.identity, now)
+            return [peer, *(other for other in access_queries.peers_of(connection, owner.identity) if other != peer)]
+
+        return await self._database.write(job)
+
+    async def unban(self, peer: PeerId) -> None:
+        """Lift the ban of a peer, and of whoever owns it."""
+
+        def job(connection: Connection) -> None:
+            owner = access_queries.owner(connection, peer)
+            bans.unban(connection, str(peer), owner.identity if owner else None)
+
+        await self._database.write(job)
+
+    async def is_banned(self, *identities: str | None) -> bool:
+        """Whether one of these is banned: a peer ID, or "<issuer>|<subject>". None is nobody."""
+
+        def job(connection: Connection) -> bool:
+            return bans.is_banned(connection, *identities)
+
+        return await self._database.read(job)
+
+
+def _written(policy: Policy) -> str:
+    return json.dumps(policy_document(policy), separators=(",", ":"))

@@ -1,0 +1,128 @@
+"""The SQL of who may do what: the policy, and whose what is. Functions of a connection, each called inside one
+transaction.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import attrs
+from sqlalchemy import Connection, insert, select, update
+
+from agentmesh.control_plane import rows
+from agentmesh.control_plane.bans import is_banned
+from agentmesh.control_plane.database import RacedError
+from agentmesh.control_plane.records import EnrolledBy, Owner, TokenOwner, User
+from agentmesh.control_plane.schema import bootstrap_tokens, node_owners, nodes, policies, token_owners, users
+from agentmesh.types import PeerId
+
+POLICY_ID = 1
+
+
+# ── policy ──
+
+
+def policy_since(connection: Connection, revision: int) -> tuple[int, str] | None:
+    """The revision and the document, if it is another than `revision`; None when there is none newer."""
+    newer = select(policies.c.revision, policies.c.document).where(policies.c.revision != revision)
+    row = connection.execute(newer).one_or_none()
+    return None if row is None else (row.revision, row.document)
+
+
+def put_policy(connection: Connection, document: str, now: float) -> None:
+    values = {"document": document, "updated_at": rows.to_ms(now)}
+    replaced = update(policies).values(revision=policies.c.revision + 1, **values)
+    if connection.execute(replaced).rowcount == 0:
+        connection.execute(insert(policies).values(id=POLICY_ID, revision=1, **values))
+
+
+def first_policy(connection: Connection, document: str, now: float) -> bool:
+    """Make this the policy if there is none. Whether it is now."""
+    if policy_since(connection, 0) is not None:
+        return False
+    put_policy(connection, document, now)
+    return True
+
+
+# ── owners ──
+
+
+def owner(connection: Connection, peer: PeerId) -> Owner | None:
+    row = connection.execute(select(node_owners).where(node_owners.c.peer_id == str(peer))).one_or_none()
+    if row is None:
+        return None
+    return Owner(
+        peer=peer,
+        enrolled_by=EnrolledBy(row.enrolled_by),
+        identity=row.owner_id,
+        claims={kind: frozenset(values) for kind, values in json.loads(row.claims_json).items()},
+        session_ends_at=rows.optional_seconds(row.session_ends_at),
+        autonomous_recovery=row.autonomous_recovery,
+    )
+
+
+def put_owner(connection: Connection, owner: Owner) -> None:
+    values = {
+        "enrolled_by": owner.enrolled_by.value,
+        "owner_id": owner.identity,
+        "claims_json": _claims_json(owner.claims),
+        "session_ends_at": None if owner.session_ends_at is None else rows.to_ms(owner.session_ends_at),
+        "autonomous_recovery": owner.autonomous_recovery,
+    }
+    known = update(node_owners).where(node_owners.c.peer_id == str(owner.peer)).values(values)
+    if connection.execute(known).rowcount == 0:
+        connection.execute(insert(node_owners).values(peer_id=str(owner.peer), **values))
+
+
+def note_owner(connection: Connection, owner: Owner) -> None:
+    """Note whose a node is. Raises RacedError: it or its owner is banned by now; whoever decides again sees it."""
+    if is_banned(connection, str(owner.peer), owner.identity):
+        raise RacedError("banned meanwhile")
+    put_owner(connection, owner)
+
+
+def set_autonomous_recovery(connection: Connection, peer: PeerId, enabled: bool) -> bool:
+    """False: there is no such node."""
+    if connection.execute(select(nodes.c.peer_id).where(nodes.c.peer_id == str(peer))).one_or_none() is None:
+        return False
+    known = owner(connection, peer) or Owner(peer, EnrolledBy.TOKEN)
+    put_owner(connection, attrs.evolve(known, autonomous_recovery=enabled))
+    return True
+
+
+def token_owner(connection: Connection, token_id: str) -> TokenOwner:
+    row = connection.execute(select(token_owners).where(token_owners.c.token_id == token_id)).one_or_none()
+    return TokenOwner() if row is None else TokenOwner(row.owner_id, row.autonomous_recovery)
+
+
+def put_token_owner(connection: Connection, token_id: str, owner: TokenOwner) -> None:
+    values = {"owner_id": owner.identity, "autonomous_recovery": owner.autonomous_recovery}
+    connection.execute(insert(token_owners).values(token_id=token_id, **values))
+
+
+def tokens_of(connection: Connection, identity: str) -> Sequence[str]:
+    """The IDs of the bootstrap tokens of an identity, newest first."""
+    owned = select(bootstrap_tokens.c.id).join(token_owners, token_owners.c.token_id == bootstrap_tokens.c.id)
+    owned = owned.where(token_owners.c.owner_id == identity)
+    return connection.execute(owned.order_by(bootstrap_tokens.c.created_at.desc())).scalars().all()
+
+
+def peers_of(connection: Connection, identity: str) -> list[PeerId]:
+    """The nodes of an identity."""
+    owned = select(node_owners.c.peer_id).where(node_owners.c.owner_id == identity).order_by(node_owners.c.peer_id)
+    return [PeerId.parse(peer_id) for peer_id in connection.execute(owned).scalars()]
+
+
+def user(connection: Connection, user_id: str) -> User | None:
+    row = connection.execute(select(users).where(users.c.id == user_id)).one_or_none()
+    return None if row is None else User(row.id, row.issuer, row.email, rows.to_seconds(row.created_at))
+
+
+def put_user(connection: Connection, user: User) -> None:
+    """Note somebody who came; of one who was here before, the first instant stays."""
+    if connection.execute(update(users).where(users.c.id == user.id).values(email=user.email)).rowcount == 0:
+        values = {"id": user.id, "issuer": user.issuer, "email": user.email, "created_at": rows.to_ms(user.created_at)}
+        connection.execute(insert(users).values(values))
+
+
+def _claims_json(claims: Mapping[str, frozenset[str]]) -> str:
+    return json.dumps({kind: sorted(values) for kind, values in claims.items()}, sort_keys=True)

@@ -1,0 +1,92 @@
+"""New credentials for old."""
+
+import hmac
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from agentmesh.control_plane.access import Standing
+from agentmesh.control_plane.answers import request_name
+from agentmesh.control_plane.authority import Authority
+from agentmesh.control_plane.entitlement import entitle
+from agentmesh.control_plane.members import BANNED, say_dropped
+from agentmesh.control_plane.proof import Proof, check_proof, parse_peer
+from agentmesh.control_plane.records import EnrolledBy, Issue, Node, Owner
+from agentmesh.control_plane.refusals import RefusedError, forbidden, unauthorized
+from agentmesh.control_plane.store import Store, until_settled
+from agentmesh.control_plane.times import to_datetime
+from agentmesh.types import PeerId
+from agentmesh.wire.messages.mesh.v1 import TokenRefreshRequest, TokenRefreshResponse
+
+logger = logging.getLogger(__name__)
+
+
+class Renewals:
+    """Every call raises StoreError when the database does not answer.
+
+    Args:
+        wall_clock: gives the seconds since 1970.
+    """
+
+    def __init__(self, store: Store, authority: Authority, wall_clock: Callable[[], float]) -> None:
+        self._store, self._authority, self._wall_clock = store, authority, wall_clock
+
+    async def refresh(self, message: TokenRefreshRequest, presented: bytes) -> TokenRefreshResponse:
+        """Issue a new credential for the last one issued to the peer, by the policy of now.
+
+        Labels that the policy does not allow any more are left out of it.
+
+        Raises:
+            RefusedError: 400 malformed; 401 no proof, not enrolled, the provider's word is too old, or `presented` does
+                not admit the peer or is not the last one; 403 banned, or the role is not bound any more.
+        """
+        peer = parse_peer(message.peer_id)
+        proof = Proof("refresh", message.challenge_unix_ms, message.challenge_signature)
+        check_proof(peer, proof, self._wall_clock())
+        issue = await until_settled(partial(self._refresh_once, peer, presented, request_name(proof, presented)))
+        return TokenRefreshResponse(biscuit_token=issue.credential, expire_time=to_datetime(issue.expires_at))
+
+    async def _refresh_once(self, peer: PeerId, presented: bytes, name: str) -> Issue:
+        node = await self._store.node(peer)
+        standing = await self._store.access.standing(peer)
+        owner = standing.owner or Owner(peer, EnrolledBy.TOKEN)
+        self._check(peer, presented, owner)
+        if standing.banned:
+            raise forbidden(BANNED)
+        if node is None:
+            raise unauthorized("the peer is not enrolled")
+        if node.issue.request == name:
+            return node.issue  # sent again because our answer was lost
+        if not hmac.compare_digest(node.issue.credential, presented):
+            logger.warning("superseded credential presented", extra={"peer": peer})
+            raise unauthorized("the credential is not the last one issued to the peer")
+        return await self._renew(node, standing, owner, name)
+
+    async def _renew(self, node: Node, standing: Standing, owner: Owner, name: str) -> Issue:
+        if owner.ends_at <= self._wall_clock():
+            raise unauthorized("the session with the identity provider is over; register again")
+        if owner.enrolled_by is not EnrolledBy.TOKEN and node.role not in standing.policy.bound(owner.known):
+            raise forbidden(f"the policy does not bind {node.role} to this peer any more")
+        entitlement = entitle(standing.policy, node.role, owner, node.labels)
+        if refusal := entitlement.budget_refusal:
+            raise forbidden(refusal)
+        say_dropped(node.peer, entitlement)
+        issue = self._authority.issue(
+            node.peer, node.role, entitlement.labels, name, facts=entitlement.facts, ends_at=owner.ends_at
+        )
+        await self._store.replace_issue(node.peer, node.issue.credential, issue, entitlement.labels, owner)
+        logger.info("refreshed", extra={"peer": node.peer, "role": node.role})
+        return issue
+
+    def _check(self, peer: PeerId, presented: bytes, owner: Owner) -> None:
+        """Raises RefusedError (401): what is presented admits nobody.
+
+        A node that recovers by itself may be away for longer than its credential, and the key that signed it, last: the
+        same bytes as those last issued and the proof of its own key are enough then.
+        """
+        try:
+            self._authority.verify(presented, peer)
+        except RefusedError:
+            if not owner.autonomous_recovery:
+                raise
+            logger.info("recovering by itself", extra={"peer": peer})
