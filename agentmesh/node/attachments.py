@@ -89,7 +89,7 @@ class Attachments:
                 changed = self._changed
                 for record in self.catalogue.choose(trio.current_time()):
                     nursery.start_soon(self._hold, record)
-                with trio.move_on_at(self.catalogue.deadline):
+                with trio.move_on_after(self._spread(self.catalogue.deadline - trio.current_time())):
                     await changed.wait()
 
     @property
@@ -146,7 +146,7 @@ class Attachments:
                     logger.warning("no reservation", extra={"router": record.peer, "reason": exc})
                     self._reserved.discard(record.peer)
                     self._notify()
-                await trio.sleep(RESERVATION_RETRY)
+                await trio.sleep(self._spread(RESERVATION_RETRY))
 
     # ── all of them ──
 
@@ -161,6 +161,10 @@ class Attachments:
             with trio.move_on_after(wait * (1 + self._rng.random() / 10)):
                 await self._missing.wait()
                 await trio.sleep(wait and self._rng.random() * FIRST_SHORT_SYNC)
+
+    def _spread(self, wait: float) -> float:
+        """A wait that is stretched by up to a half: those who failed together do not come back together."""
+        return max(wait, 0.0) * (1 + self._rng.random() / 2)
 
     async def _sync(self) -> None:
         try:

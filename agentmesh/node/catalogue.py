@@ -5,6 +5,9 @@ FREE ----------> ATTACHING -------> ATTACHED ---------> SUSPECT --choose--> ATTA
                     |                  | lost at once      ^
                     | failed           v                   | its time has come
                     +-------------> WAITING ---------------+
+
+A router that failed too often is shunned: it waits longer. But whoever is attached nowhere and shuns every router there
+is has more to lose than they have: it tries them, one at a time.
 """
 
 import enum
@@ -22,6 +25,7 @@ from agentmesh.types import Address, PeerId
 FIRST_REDIAL_WAIT = 2.0  # seconds after a first failure, doubling
 MAX_ATTEMPTS = 6  # then the router is shunned and another takes its place
 SHUN_TIME = 300.0  # seconds
+LAST_RESORT_TIME = 60.0  # the same for a node to which nothing else is left
 STEADY_TIME = 60.0  # seconds that an attachment lasts before its failures are forgotten; a shorter one is a failure
 LOAD_JITTER = 0.05  # so that members that start together do not all choose the same router
 UNKNOWN_LOAD = 0.5
@@ -89,6 +93,9 @@ class Catalogue:
     @property
     def deadline(self) -> float:
         """When a router that was left alone may be tried again; infinity when none waits."""
+        last_resort = self._last_resort()
+        if last_resort is not None:
+            return _cut_short(last_resort)
         return min((entry.wait_until for entry in self._entries.values()), default=math.inf)
 
     @property
@@ -137,6 +144,10 @@ class Catalogue:
         for entry in self._entries.values():
             if entry.wait_until <= now:
                 self._step(entry, Input.TIMEOUT)
+                entry.failures %= MAX_ATTEMPTS
+        last_resort = self._last_resort()
+        if last_resort is not None and _cut_short(last_resort) <= now:
+            self._step(last_resort, Input.TIMEOUT)  # it fails once more, and is shunned again
         missing = self._wanted - sum(entry.state in TAKEN for entry in self._entries.values())
         chosen = self._candidates()[: max(missing, 0)]
         for entry in chosen:
@@ -175,9 +186,16 @@ class Catalogue:
         entry.failures += 1
         wait = FIRST_REDIAL_WAIT * 2 ** (entry.failures - 1)
         if entry.failures >= MAX_ATTEMPTS:
-            entry.failures, wait = 0, SHUN_TIME
+            entry.failures, wait = MAX_ATTEMPTS, SHUN_TIME
         entry.wait_until = now + wait
         self._forget_unlisted(entry)
+
+    def _last_resort(self) -> _Entry | None:
+        """The router that has been shunned longest, when all that are listed are."""
+        listed = [entry for entry in self._entries.values() if entry.listed or entry.state in TAKEN]
+        if any(entry.state is not State.WAITING or entry.failures < MAX_ATTEMPTS for entry in listed):
+            return None
+        return min(listed, key=lambda entry: entry.wait_until, default=None)
 
     def _step(self, entry: _Entry, got: Input) -> None:
         after = TRANSITIONS[entry.state, got]
@@ -202,6 +220,11 @@ class Catalogue:
 
 def _without_circuits(record: RouterRecord) -> RouterRecord:
     return attrs.evolve(record, addresses=tuple(a for a in record.addresses if a.circuit is None))
+
+
+def _cut_short(shunned: _Entry) -> float:
+    """When a router that is shunned may be tried all the same."""
+    return shunned.wait_until - SHUN_TIME + LAST_RESORT_TIME
 
 
 def _load(record: RouterRecord) -> float:

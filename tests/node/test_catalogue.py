@@ -82,14 +82,37 @@ def test_routers_of_like_load_are_spread() -> None:
 
 def test_failures_wait_two_seconds_doubling_and_the_sixth_is_shunned() -> None:
     catalogue = catalogue_of(RECORDS[0])
+    catalogue.choose(0.0)
+    catalogue.update(RECORDS[:2])
+    catalogue.choose(0.0)
+    catalogue.admitted(PEERS[1], 0.0)
     now, waits = 0.0, list[float]()
     for _ in range(MAX_ATTEMPTS + 1):
-        assert catalogue.choose(now) == [RECORDS[0]]
+        if waits:
+            assert catalogue.choose(now) == [RECORDS[0]]
         catalogue.failed(PEERS[0], now)
         waits.append(catalogue.deadline - now)
         assert catalogue.choose(math.nextafter(catalogue.deadline, 0)) == []
         now = catalogue.deadline
     assert waits == [2, 4, 8, 16, 32, SHUN_TIME, 2]
+
+
+def test_whoever_shuns_every_router_tries_them_in_turn() -> None:
+    catalogue = catalogue_of(*RECORDS[:2])
+    now, attempts = 0.0, list[tuple[float, PeerId]]()
+    while now < 400:
+        for chosen in catalogue.choose(now):
+            attempts.append((now, chosen.peer))
+            catalogue.failed(chosen.peer, now)
+        now = catalogue.deadline
+    times = [at for at, peer in attempts if peer == PEERS[0]]
+    assert times == [at for at, peer in attempts if peer == PEERS[1]]
+    assert times == [0, 2, 6, 14, 30, 62, 62 + 60, 62 + 120, 62 + 180, 62 + 240, 62 + 300]
+    (one,) = catalogue.choose(now)
+    catalogue.admitted(one.peer, now)
+    (other,) = set(PEERS[:2]) - {one.peer}
+    assert catalogue.choose(now + SHUN_TIME - 61) == []  # there is something left now
+    assert peers(catalogue.choose(now + SHUN_TIME)) == [other]
 
 
 def test_a_router_that_failed_is_replaced_by_another_at_once() -> None:
@@ -225,12 +248,17 @@ class Driver(RuleBasedStateMachine):
     @rule()
     def choose(self) -> None:
         ready = [p for p in self.those("free") if p in self.listed and self.model[p].not_before <= self.now]
+        if (last := self.last_resort()) is not None and self.model[last].not_before - SHUN_TIME + 60 <= self.now:
+            ready = ready or [last]
         missing = self.wanted - len(self.those("attaching")) - len(self.those("attached"))
         chosen = peers(self.catalogue.choose(self.now))
         assert len(chosen) == len(set(chosen)) == min(max(missing, 0), len(ready))
         assert set(chosen) <= set(ready)
         for peer in chosen:
             self.model[peer].state = "attaching"
+        for peer in ready:
+            if self.model[peer].not_before <= self.now:
+                self.model[peer].failures %= 6
 
     @precondition(lambda self: self.those("attaching"))
     @rule(data=st.data())
@@ -264,10 +292,17 @@ class Driver(RuleBasedStateMachine):
         self.now += seconds
 
     def set_back(self, standing: Standing) -> None:
-        standing.failures += 1
+        standing.failures = min(standing.failures + 1, 6)
         wait = SHUN_TIME if standing.failures == 6 else 2.0**standing.failures
-        standing.failures %= 6
         standing.state, standing.not_before = "free", self.now + wait
+
+    def last_resort(self) -> PeerId | None:
+        """Of whoever shuns all that there are, the one whose time comes first."""
+        standings = {p: s for p, s in self.model.items() if p in self.listed or s.state != "free"}
+        shunned = [p for p, s in standings.items() if s.state == "free" and s.failures == 6 and s.not_before > self.now]
+        if not shunned or len(shunned) < len(standings):
+            return None
+        return min(shunned, key=lambda peer: standings[peer].not_before)
 
     def forget(self) -> None:
         self.model = {p: s for p, s in self.model.items() if p in self.listed or s.state != "free"}
@@ -288,6 +323,8 @@ class Driver(RuleBasedStateMachine):
     def the_deadline_wakes_whoever_waits_for_the_next_router(self) -> None:
         waits = [s.not_before for s in self.model.values() if s.state == "free" and s.not_before > self.now]
         assert self.catalogue.deadline <= min(waits, default=math.inf)
+        if (last := self.last_resort()) is not None:
+            assert self.catalogue.deadline == self.model[last].not_before - SHUN_TIME + 60
 
 
 TestCatalogueInEveryOrder = Driver.TestCase
