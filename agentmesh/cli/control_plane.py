@@ -6,9 +6,10 @@ from functools import partial
 import click
 import trio
 
-from agentmesh.cli.params import admin_token_option, duration, logging_options
+from agentmesh.cli.params import admin_token_option, duration, logging_options, secret_file
 from agentmesh.cli.program import run_program
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.dsn import parse_dsn
 from agentmesh.control_plane.server import open_control_plane
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,16 @@ logger = logging.getLogger(__name__)
     show_default=True,
     envvar="AGENTMESH_DB_DSN",
     show_envvar=True,
-    help="The SQLite file that holds everything; created when it is not there.",
+    help="The database that holds everything: an SQLite file, created when it is not there, or a postgresql:// URL.",
+)
+@click.option(
+    "--db-dsn-path",
+    "secret_dsn",
+    type=secret_file,
+    metavar="FILE",
+    envvar="AGENTMESH_DB_DSN_PATH",
+    show_envvar=True,
+    help="A file with that URL, for one with a password in it.",
 )
 @admin_token_option("A file with the token that admins show; without one the admin interface is closed.")
 @click.option(
@@ -57,24 +67,58 @@ logger = logging.getLogger(__name__)
     show_envvar=True,
     help="How long a router is listed after it last said that it is up.",
 )
+@click.option(
+    "--key-rotation-interval",
+    type=duration,
+    default="24h",
+    show_default=True,
+    envvar="AGENTMESH_KEY_ROTATION_INTERVAL",
+    show_envvar=True,
+    help="How long a key signs credentials until a new one takes over; 0 for ever.",
+)
+@click.option(
+    "--key-grace-period",
+    type=duration,
+    default="1h",
+    show_default=True,
+    envvar="AGENTMESH_KEY_GRACE_PERIOD",
+    show_envvar=True,
+    help="How long a retired key's credentials are still honoured.",
+)
+@click.option(
+    "--node-retention",
+    type=duration,
+    default="720h",
+    show_default=True,
+    envvar="AGENTMESH_NODE_RETENTION",
+    show_envvar=True,
+    help="How long a member is remembered after its last credential expired.",
+)
 @logging_options
 def command(
     bind_address: str,
     db_dsn: str,
+    secret_dsn: str | None,
     admin_token: str | None,
     auto_approve_enrollment: bool,
     biscuit_ttl: float,
     lease_duration: float,
+    key_rotation_interval: float,
+    key_grace_period: float,
+    node_retention: float,
 ) -> None:
     """Run the control plane: it admits members, lists routers."""
     try:
         config = Config(
             bind_address=bind_address,
-            db_dsn=db_dsn,
+            db_dsn=secret_dsn or db_dsn,
             admin_token=admin_token,
             auto_approve_enrollment=auto_approve_enrollment,
             biscuit_ttl=biscuit_ttl,
             lease_duration=lease_duration,
+            key_rotation_interval=key_rotation_interval,
+            key_grace_period=key_grace_period,
+            node_retention=node_retention,
         )
     except ValueError as exc:
         raise click.UsageError(str(exc), click.get_current_context()) from exc
@@ -83,7 +127,7 @@ def command(
 
 async def _serve(config: Config, stop: trio.Event) -> None:
     async with open_control_plane(config) as control_plane:
-        logger.info("serving", extra={"url": control_plane.url, "database": config.db_dsn})
+        logger.info("serving", extra={"url": control_plane.url, "database": parse_dsn(config.db_dsn)})
         if config.admin_token is None and not config.auto_approve_enrollment:
             remedy = "--admin-token-path or --auto-approve-enrollment"
             logger.warning("nobody can approve enrollments", extra={"remedy": remedy})

@@ -111,7 +111,9 @@ class HealthApi:
         return Response(await self._metrics.render(), media_type=CONTENT_TYPE)
 
 
-def make_app(store: Store, authority: Authority, config: Config, wall_clock: Callable[[], float]) -> Starlette:
+def make_app(
+    store: Store, authority: Authority, metrics: Metrics, config: Config, wall_clock: Callable[[], float]
+) -> Starlette:
     """The app of one control plane.
 
     Args:
@@ -119,7 +121,6 @@ def make_app(store: Store, authority: Authority, config: Config, wall_clock: Cal
     """
     members = Members(store, authority, config, wall_clock)
     leases = Leases(store, authority, config.lease_duration, wall_clock)
-    metrics = Metrics(store, wall_clock)
     renewals = Renewals(store, authority, wall_clock)
     member_api = MemberApi(members, renewals, leases, InfoPage(store.mirror, wall_clock), authority, config)
     open_routes = [*member_api.routes(), *HealthApi(store, metrics).routes()]

@@ -3,26 +3,30 @@
 What is banned is an identity: a peer ID, or "<issuer>|<subject>" of somebody, and then all that is theirs is out.
 """
 
-from sqlalchemy import Connection, delete, insert, select
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, delete, insert, or_, select
 
 from agentmesh.control_plane import rows
 from agentmesh.control_plane.generations import Topic, changed
-from agentmesh.control_plane.schema import banned_identities, node_owners
+from agentmesh.control_plane.schema import banned_identities, node_owners, nodes
 
 
 def banned_peers(connection: Connection) -> frozenset[str]:
     """Those that are banned themselves, or whose owner is. A person's identity holds a bar, and no peer ID does."""
-    identities = select(banned_identities.c.identity)
-    themselves = identities.where(banned_identities.c.identity.not_like("%|%"))
-    owned = select(node_owners.c.peer_id).where(node_owners.c.owner_id.in_(identities))
-    return frozenset((*connection.execute(themselves).scalars(), *connection.execute(owned).scalars()))
+    themselves = _identities().where(banned_identities.c.identity.not_like("%|%"))
+    return frozenset((*connection.execute(themselves).scalars(), *connection.execute(_owned()).scalars()))
+
+
+def node_is_banned() -> ColumnElement[bool]:
+    """Of a row of `nodes`: whether it is out."""
+    return or_(nodes.c.peer_id.in_(_identities()), nodes.c.peer_id.in_(_owned()))
 
 
 def is_banned(connection: Connection, *identities: str | None) -> bool:
     """Whether one of these is banned. None is nobody."""
     asked = [identity for identity in identities if identity is not None]
-    found = select(banned_identities.c.identity).where(banned_identities.c.identity.in_(asked)).limit(1)
-    return connection.execute(found).one_or_none() is not None
+    return connection.execute(_identities().where(banned_identities.c.identity.in_(asked)).limit(1)).first() is not None
 
 
 def ban(connection: Connection, identity: str, now: float) -> None:
@@ -37,3 +41,11 @@ def unban(connection: Connection, *identities: str | None) -> None:
     asked = [identity for identity in identities if identity is not None]
     if connection.execute(delete(banned_identities).where(banned_identities.c.identity.in_(asked))).rowcount:
         changed(connection, Topic.BANS)
+
+
+def _identities() -> Select[Any]:
+    return select(banned_identities.c.identity)
+
+
+def _owned() -> Select[Any]:
+    return select(node_owners.c.peer_id).where(node_owners.c.owner_id.in_(_identities()))

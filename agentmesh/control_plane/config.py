@@ -9,6 +9,7 @@ from agentmesh.control_plane.dsn import parse_dsn
 from agentmesh.control_plane.policy.model import Policy
 
 HOUR = 3600.0
+MAX_HONOURED_KEYS = 100  # members read them all
 
 
 def parse_bind_address(text: str) -> tuple[str, int]:
@@ -40,6 +41,11 @@ def _positive(_: object, attribute: "attrs.Attribute[Any]", value: float) -> Non
         raise ValueError(f"{attribute.name} is above 0, not {value}")
 
 
+def _not_negative(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{attribute.name} is not negative, and not {value}")
+
+
 positive: Callable[[object, "attrs.Attribute[Any]", float], None] = _positive
 
 
@@ -58,6 +64,13 @@ class Config:
     auto_approve_enrollment: bool = False  # a valid bootstrap token is enough; else an admin approves
     biscuit_ttl: float = attrs.field(default=24 * HOUR, validator=positive)  # seconds that a credential is valid
     lease_duration: float = attrs.field(default=HOUR / 4, validator=positive)  # seconds that a router's lease lasts
+    key_rotation_interval: float = attrs.field(default=24 * HOUR, validator=_not_negative)  # seconds; 0: never
+    key_grace_period: float = attrs.field(default=HOUR, validator=positive)  # seconds that a retired key is honoured
+    node_retention: float = attrs.field(default=720 * HOUR, validator=positive)  # seconds that expired members are kept
     poll_interval: float = attrs.field(default=30.0, validator=positive)  # seconds that pending members are to wait
     enroll_rate: float = attrs.field(default=10.0, validator=positive)  # enrollment requests per second, of all callers
     enroll_burst: int = attrs.field(default=20, validator=positive)  # … and that many at once after a quiet time
+
+    def __attrs_post_init__(self) -> None:
+        if self.key_grace_period > MAX_HONOURED_KEYS * (self.key_rotation_interval or self.key_grace_period):
+            raise ValueError(f"key_grace_period is not above {MAX_HONOURED_KEYS} times key_rotation_interval")

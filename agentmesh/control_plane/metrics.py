@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 CENSUS_INTERVAL = 30.0  # seconds; the store is read no more often, however often we are scraped
 OTHER_ROUTE = "other"  # what matches none of our routes
 
-NODE_STATES = ("admitted", "expired")
+NODE_STATES = ("admitted", "expired", "banned")
 TOKEN_STATES = ("active", "revoked", "expired", "exhausted")
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -45,7 +45,13 @@ class Metrics:
         self._nodes = gauge("enrolled_nodes", "Peers that were admitted.", "role", "state")
         self._enrollments = gauge("enrollment_requests", "Enrollments with a bootstrap token.", "status")
         self._tokens = gauge("bootstrap_tokens", "Bootstrap tokens.", "state")
-        self._keys = gauge("signing_keys", "Keys in the key ring.")
+        self._keys = gauge("signing_keys", "Keys whose credentials are honoured.")
+        self._retiring = gauge(
+            "retiring_key_expiry_timestamp_seconds", "When the last retired key stops being honoured; 0: there is none."
+        )
+        self._deleted = Counter(
+            "agentmesh_control_plane_nodes_deleted", "Peers forgotten, long after they expired.", registry=registry
+        )
         self._routers = gauge("routers_active", "Routers with a live lease.")
         self._peers = gauge("router_connected_peers", "Peers connected to a router, by its last lease.", "router")
         self._directory = gauge("router_dht_size", "Directory records of a router, by its last lease.", "router")
@@ -64,6 +70,9 @@ class Metrics:
     def answered(self, route: str, code: int, seconds: float) -> None:
         self._requests.labels(route, str(code)).inc()
         self._durations.labels(route).observe(seconds)
+
+    def nodes_deleted(self, count: int) -> None:
+        self._deleted.inc(count)
 
     async def render(self) -> bytes:
         """All metrics in Prometheus' text format; the store is read anew if it was not just read."""
@@ -91,6 +100,7 @@ class Metrics:
         for state in TOKEN_STATES:
             self._tokens.labels(state).set(census.tokens.get(state, 0))
         self._keys.set(census.signing_keys)
+        self._retiring.set(census.retiring_until or 0)
         self._routers.set(len(census.leases))
         self._mesh_peers.set(sum(lease.connected_peers for lease in census.leases))
         for by_router in (self._peers, self._directory, self._renewed):

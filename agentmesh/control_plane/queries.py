@@ -5,11 +5,13 @@ A change of state is a conditional statement: it happens if the row still is wha
 
 from collections.abc import Mapping
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, text, update
 
 from agentmesh.control_plane import access_queries, rows
+from agentmesh.control_plane.bans import node_is_banned
 from agentmesh.control_plane.database import RacedError
 from agentmesh.control_plane.generations import Topic, changed
+from agentmesh.control_plane.keyring import honoured, keys
 from agentmesh.control_plane.records import (
     BootstrapToken,
     Census,
@@ -21,7 +23,7 @@ from agentmesh.control_plane.records import (
     Owner,
     Status,
 )
-from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, keyring, nodes, routers
+from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, nodes, routers
 from agentmesh.errors import MeshError
 from agentmesh.types import PeerId
 
@@ -208,15 +210,17 @@ def leases(connection: Connection, now: float) -> tuple[Lease, ...]:
 
 
 def census(connection: Connection, now: float) -> Census:
-    admitted = case((nodes.c.expires_at > rows.to_ms(now), "admitted"), else_="expired").label("state")
-    by_role = select(nodes.c.role, admitted, func.count()).group_by(nodes.c.role, admitted)
+    standing = case((node_is_banned(), "banned"), (nodes.c.expires_at > rows.to_ms(now), "admitted"), else_="expired")
+    by_role = select(nodes.c.role, standing.label("state"), func.count()).group_by(nodes.c.role, text("state"))
     by_status = select(enrollment_requests.c.status, func.count()).group_by(enrollment_requests.c.status)
+    ring = honoured(keys(connection), now)
     state = _token_state(now).label("state")
     by_state = select(state, func.count()).group_by(state)
     return Census(
         nodes={(role, state): count for role, state, count in connection.execute(by_role)},
         enrollments={Status(status): count for status, count in connection.execute(by_status)},
         tokens={str(state): count for state, count in connection.execute(by_state)},
-        signing_keys=connection.execute(select(func.count()).select_from(keyring)).scalar_one(),
+        signing_keys=len(ring),
+        retiring_until=max((key.expires_at for key in ring if key.expires_at is not None), default=None),
         leases=leases(connection, now),
     )

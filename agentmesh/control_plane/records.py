@@ -143,8 +143,9 @@ class Lease:
 class Census:
     """How many of what the database holds, at one moment."""
 
-    nodes: Mapping[tuple[str, str], int]  # by role and state: "admitted" or "expired"
+    nodes: Mapping[tuple[str, str], int]  # by role and state: "admitted", "expired" or "banned"
     enrollments: Mapping[Status, int]
     tokens: Mapping[str, int]  # by state: "active", "revoked", "expired" or "exhausted"
-    signing_keys: int
+    signing_keys: int  # that are honoured
     leases: tuple[Lease, ...]  # the live ones
+    retiring_until: float | None = None  # when the last of the retired ones stops being honoured

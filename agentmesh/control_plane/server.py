@@ -12,18 +12,22 @@ from starlette.types import ASGIApp
 from agentmesh.control_plane.app import make_app
 from agentmesh.control_plane.authority import Authority, open_authority
 from agentmesh.control_plane.config import Config, parse_bind_address
+from agentmesh.control_plane.metrics import Metrics
 from agentmesh.control_plane.serving import serve_http
 from agentmesh.control_plane.store import Store, open_store, until_settled
 from agentmesh.control_plane.tokens import create_token
+from agentmesh.control_plane.upkeep import Upkeep
+from agentmesh.runtime.nursery import open_background
 
 
 @attrs.frozen
 class Plane:
-    """A control plane without a socket."""
+    """A control plane without a socket, which does nothing by itself: `upkeep.run` is for whoever opened it."""
 
     app: ASGIApp
     store: Store
     authority: Authority
+    upkeep: Upkeep
     wall_clock: Callable[[], float]
 
     async def create_token(self, role: str, *, max_usages: int = 1, ttl: float = 3600.0, description: str = "") -> str:
@@ -61,7 +65,10 @@ async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time
         authority = await open_authority(store, config.biscuit_ttl, wall_clock)
         if config.policy is not None:
             await until_settled(partial(store.access.first_policy, config.policy, wall_clock()))
-        yield Plane(make_app(store, authority, config, wall_clock), store, authority, wall_clock)
+        metrics = Metrics(store, wall_clock)
+        app = make_app(store, authority, metrics, config, wall_clock)
+        upkeep = Upkeep(store, authority, metrics, config, wall_clock)
+        yield Plane(app, store, authority, upkeep, wall_clock)
 
 
 @asynccontextmanager
@@ -77,8 +84,9 @@ async def open_control_plane(
     """
     async with open_plane(config, wall_clock) as plane:
         host, port = parse_bind_address(config.bind_address)
-        async with serve_http(plane.app, host, port) as url:
-            yield ControlPlane(plane.app, plane.store, plane.authority, plane.wall_clock, url)
+        async with serve_http(plane.app, host, port) as url, open_background() as background:
+            background.start_soon(plane.upkeep.run)
+            yield ControlPlane(plane.app, plane.store, plane.authority, plane.upkeep, plane.wall_clock, url)
 
 
 async def run_control_plane(

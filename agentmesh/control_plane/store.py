@@ -28,6 +28,7 @@ from agentmesh.control_plane.records import (
     Owner,
     Status,
 )
+from agentmesh.control_plane.retention import forget
 from agentmesh.types import PeerId
 
 MAX_LISTED = 1000  # rows in one answer to an admin
@@ -152,6 +153,10 @@ class Store:
     async def live_leases(self, now: float) -> tuple[Lease, ...]:
         """The leases that have not run out, of routers that are not banned, by peer ID."""
         return (await self.mirror.look()).live_leases(now)
+
+    async def forget(self, now: float, retention: float) -> int:
+        """Delete what ended more than `retention` seconds ago. How many nodes there were among it."""
+        return await self._database.write(partial(forget, now=now, retention=retention))
 
     async def census(self, now: float) -> Census:
         return await self._database.read(partial(queries.census, now=now))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentmesh.control_plane import engines
 from tests.servers.postgres import Postgres, run_postgres
 
 
@@ -12,6 +13,12 @@ from tests.servers.postgres import Postgres, run_postgres
 def postgres() -> Generator[Postgres]:
     with run_postgres() as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite does not wait for the disk: no test but those of `test_sqlite` and `test_crash` is about that."""
+    monkeypatch.setattr(engines, "PRAGMAS", ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=OFF"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -1,6 +1,8 @@
 """A control plane in this process, a clock to set, and signed requests, well made or not."""
 
 import base64
+import functools
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,9 @@ import httpx
 from agentmesh.control_plane.backoff import Backoff
 from agentmesh.control_plane.client import ControlPlaneClient, open_client
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.dsn import SqliteFile
+from agentmesh.control_plane.engines import for_writing, sqlite_engine
+from agentmesh.control_plane.migrations import migrate
 from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import Plane, open_plane
 from agentmesh.identity import Identity, challenge_text
@@ -133,13 +138,32 @@ def bearer(credential: bytes) -> dict[str, str]:
     return {"Authorization": f"Bearer {base64.b64encode(credential).decode()}"}
 
 
+@functools.cache
+def migrated() -> bytes:
+    """An SQLite file with all the tables and nothing in them: a copy of it is there sooner than one that is made."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = SqliteFile(f"{folder}/x.db")
+        engine = for_writing(sqlite_engine(file))
+        with engine.begin() as connection:
+            migrate(connection)
+        engine.dispose()
+        return Path(file.path).read_bytes()
+
+
 @asynccontextmanager
 async def open_harness(folder: Path, clock: Clock | None = None, **settings: Any) -> AsyncGenerator[Harness]:
     """A control plane with its database in `folder`; enrollments are approved unless the settings say otherwise."""
-    clock = clock or Clock()
-    defaults: dict[str, Any] = {"auto_approve_enrollment": True, "admin_token": ADMIN_TOKEN, "enroll_burst": 1000}
-    defaults["policy"] = OPEN_POLICY
-    config = Config(db_dsn=str(folder / "control-plane.db"), **(defaults | settings))
+    clock, file = clock or Clock(), folder / "control-plane.db"
+    if "db_dsn" not in settings and not file.exists():
+        file.write_bytes(migrated())
+    defaults: dict[str, Any] = {
+        "db_dsn": str(file),
+        "auto_approve_enrollment": True,
+        "admin_token": ADMIN_TOKEN,
+        "enroll_burst": 1000,
+        "policy": OPEN_POLICY,
+    }
+    config = Config(**(defaults | settings))
     async with open_plane(config, clock) as plane:
         transport = httpx.ASGITransport(plane.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://control-plane") as http:

@@ -19,6 +19,11 @@ def token(token_id: str = "t") -> BootstrapToken:
 
 
 @pytest.fixture
+def quick_disk() -> None:
+    """It is not: here the disk is waited for."""
+
+
+@pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "control-plane.db")
 
