@@ -1,0 +1,76 @@
+"""A control plane without a process: every worker of a run has the same signing key, and mints for itself.
+
+What a member shows to a router, and how that is judged, is as in any mesh; enrollment is not what is measured.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import attrs
+import trio
+
+from agentmesh.control_plane.client import Issued, MeshInfo, RouterLoad
+from agentmesh.control_plane.routers import RouterRecord
+from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, SigningKey, TrustedKeys, mint
+from agentmesh.identity import Identity
+from agentmesh.membership import Enrollment, Membership
+from agentmesh.types import Address, PeerId
+
+ENROLLMENT = Enrollment(control_plane="http://127.0.0.1", token="benchmark")
+DAY = 86400.0  # seconds
+LEASE = 900.0  # seconds
+
+
+@attrs.frozen
+class LocalPlane:
+    """One member's `PlaneClient`."""
+
+    key: SigningKey
+    peer: PeerId
+    role: str
+    routers: tuple[RouterRecord, ...] = ()
+
+    async def enroll(self, token: str, *, role: str = "", labels: Mapping[str, str] | None = None) -> Issued:
+        return await self._issue()
+
+    async def refresh(self, credential: bytes) -> Issued:
+        return await self._issue()
+
+    async def keys(self, trusted: TrustedKeys | None = None) -> TrustedKeys:
+        await trio.lowlevel.checkpoint()
+        return TrustedKeys(frozenset({self.key.public}))
+
+    async def info(self) -> MeshInfo:
+        await trio.lowlevel.checkpoint()
+        return MeshInfo(self.routers)
+
+    async def renew_lease(
+        self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None
+    ) -> float:
+        await trio.lowlevel.checkpoint()
+        return time.time() + LEASE
+
+    async def _issue(self) -> Issued:
+        await trio.lowlevel.checkpoint()
+        expires_at = float(int(time.time() + DAY))
+        token = mint(self.key, peer=self.peer, role=self.role, labels={}, expires_at=expires_at)
+        return Issued(token, expires_at)
+
+
+async def enter(key: str, router: str | None = None) -> Membership:
+    """A new member of the mesh: a node that knows this router, or a router.
+
+    Args:
+        key: the signing key, in hexadecimal.
+        router: its address with its peer ID; None makes a router.
+    """
+    identity, signing = Identity.generate(), SigningKey.from_bytes(bytes.fromhex(key))
+    records: tuple[RouterRecord, ...] = ()
+    if router is not None:
+        address = Address.parse(router)
+        assert address.peer is not None
+        records = (RouterRecord(address.peer, (address,)),)
+    role = ROLE_NODE if router is not None else ROLE_ROUTER
+    membership = Membership(identity, LocalPlane(signing, identity.peer, role, records), ENROLLMENT)
+    await membership.begin()
+    return membership
