@@ -176,6 +176,19 @@ def verify(token: bytes, *, peer: PeerId, trusted: TrustedKeys, now: float) -> C
     return credential
 
 
+def bearer_of(token: bytes, trusted: TrustedKeys) -> PeerId:
+    """The peer that a credential names. Whoever shows it has yet to prove to be that peer, and `verify` to be asked.
+
+    Raises:
+        CredentialError: it names none, or no trusted key has signed it.
+    """
+    _check_shape(token)
+    try:
+        return PeerId.parse(_only(_authorizer(authenticate(token, trusted)), _NODE))
+    except (biscuit_auth.AuthorizationError, AddressError):
+        raise CredentialError("a credential with facts that cannot be read", "malformed") from None
+
+
 def _check_shape(token: bytes) -> None:
     """Hold a token to one block with facts only, before any of it is evaluated.
 
@@ -211,10 +224,15 @@ def authenticate(token: bytes, trusted: TrustedKeys) -> Biscuit:
     raise CredentialError("no trusted key has signed the credential", "untrusted")
 
 
-def _read(token: bytes, peer: PeerId, verified: Biscuit) -> Credential:
+def _authorizer(verified: Biscuit) -> biscuit_auth.Authorizer:
     builder = _untyped.AuthorizerBuilder(_CLAIMS)
     builder.set_limits(LIMITS)
     authorizer: biscuit_auth.Authorizer = builder.build(verified)
+    return authorizer
+
+
+def _read(token: bytes, peer: PeerId, verified: Biscuit) -> Credential:
+    authorizer = _authorizer(verified)
     for binding in (_NODE, _CLIENT):
         named = PeerId.parse(_only(authorizer, binding))
         if named != peer:

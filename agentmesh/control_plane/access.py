@@ -1,7 +1,7 @@
 """Who may do what, as the database has it: the policy, whose what is, bans. Beside `store`, in its manner."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -12,8 +12,8 @@ from agentmesh.control_plane.database import Database
 from agentmesh.control_plane.policy.document import parse_policy, policy_document
 from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.records import (
-    BootstrapToken,
     Issue,
+    Node,
     Owner,
     TokenOwner,
     User,
@@ -99,12 +99,13 @@ class AccessStore:
 
     # ── tokens ──
 
-    async def add_token(self, token: BootstrapToken, owner: TokenOwner) -> None:
-        def job(connection: Connection) -> None:
-            queries.add_token(connection, token)
-            access_queries.put_token_owner(connection, token.id, owner)
+    async def token_owners(self, token_ids: Sequence[str]) -> Mapping[str, TokenOwner]:
+        """Whose these bootstrap tokens are, of those that have an owner or recover."""
+        return await self._database.read(partial(access_queries.owners_of_tokens, token_ids=token_ids))
 
-        await self._database.write(job)
+    async def nodes(self, after: str, limit: int) -> list[tuple[Node, Owner | None]]:
+        """Nodes by peer ID, of those behind `after`, with whose they are."""
+        return await self._database.read(partial(access_queries.nodes_listed, after=after, limit=limit))
 
     async def user(self, user_id: str) -> User | None:
         return await self._database.read(partial(access_queries.user, user_id=user_id))

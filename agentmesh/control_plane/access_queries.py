@@ -11,8 +11,8 @@ from sqlalchemy import Connection, insert, select, update
 from agentmesh.control_plane import rows
 from agentmesh.control_plane.bans import is_banned
 from agentmesh.control_plane.database import RacedError
-from agentmesh.control_plane.records import EnrolledBy, Owner, TokenOwner, User
-from agentmesh.control_plane.schema import bootstrap_tokens, node_owners, nodes, policies, token_owners, users
+from agentmesh.control_plane.records import EnrolledBy, Node, Owner, TokenOwner, User
+from agentmesh.control_plane.schema import node_owners, nodes, policies, token_owners, users
 from agentmesh.types import PeerId
 
 POLICY_ID = 1
@@ -39,7 +39,8 @@ def first_policy(connection: Connection, document: str, now: float) -> bool:
     """Make this the policy if there is none. Whether it is now."""
     if policy_since(connection, 0) is not None:
         return False
-    put_policy(connection, document, now)
+    values = {"id": POLICY_ID, "revision": 1, "document": document, "updated_at": rows.to_ms(now)}
+    connection.execute(insert(policies).values(values))  # and no update: another replica's may be there by now
     return True
 
 
@@ -48,10 +49,22 @@ def first_policy(connection: Connection, document: str, now: float) -> bool:
 
 def owner(connection: Connection, peer: PeerId) -> Owner | None:
     row = connection.execute(select(node_owners).where(node_owners.c.peer_id == str(peer))).one_or_none()
-    if row is None:
-        return None
+    return None if row is None else _owner_of(row)
+
+
+def nodes_listed(connection: Connection, after: str, limit: int) -> list[tuple[Node, Owner | None]]:
+    """The first `limit` nodes behind `after`, by peer ID, with whose they are."""
+    found = connection.execute(
+        select(nodes).where(nodes.c.peer_id > after).order_by(nodes.c.peer_id).limit(limit)
+    ).all()
+    owned = select(node_owners).where(node_owners.c.peer_id.in_([row.peer_id for row in found]))
+    owners = {row.peer_id: _owner_of(row) for row in connection.execute(owned)}
+    return [(rows.node_of(row), owners.get(row.peer_id)) for row in found]
+
+
+def _owner_of(row: rows.AnyRow) -> Owner:
     return Owner(
-        peer=peer,
+        peer=PeerId.parse(row.peer_id),
         enrolled_by=EnrolledBy(row.enrolled_by),
         identity=row.owner_id,
         claims={kind: frozenset(values) for kind, values in json.loads(row.claims_json).items()},
@@ -94,16 +107,14 @@ def token_owner(connection: Connection, token_id: str) -> TokenOwner:
     return TokenOwner() if row is None else TokenOwner(row.owner_id, row.autonomous_recovery)
 
 
+def owners_of_tokens(connection: Connection, token_ids: Sequence[str]) -> Mapping[str, TokenOwner]:
+    found = connection.execute(select(token_owners).where(token_owners.c.token_id.in_(token_ids)))
+    return {row.token_id: TokenOwner(row.owner_id, row.autonomous_recovery) for row in found}
+
+
 def put_token_owner(connection: Connection, token_id: str, owner: TokenOwner) -> None:
     values = {"owner_id": owner.identity, "autonomous_recovery": owner.autonomous_recovery}
     connection.execute(insert(token_owners).values(token_id=token_id, **values))
-
-
-def tokens_of(connection: Connection, identity: str) -> Sequence[str]:
-    """The IDs of the bootstrap tokens of an identity, newest first."""
-    owned = select(bootstrap_tokens.c.id).join(token_owners, token_owners.c.token_id == bootstrap_tokens.c.id)
-    owned = owned.where(token_owners.c.owner_id == identity)
-    return connection.execute(owned.order_by(bootstrap_tokens.c.created_at.desc())).scalars().all()
 
 
 def peers_of(connection: Connection, identity: str) -> list[PeerId]:

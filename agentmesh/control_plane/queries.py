@@ -22,6 +22,7 @@ from agentmesh.control_plane.records import (
     Node,
     Owner,
     Status,
+    TokenOwner,
 )
 from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, nodes, routers
 from agentmesh.errors import MeshError
@@ -37,8 +38,10 @@ class TooManyPendingError(MeshError):
 # ── bootstrap tokens ──
 
 
-def add_token(connection: Connection, token: BootstrapToken) -> None:
+def add_token(connection: Connection, token: BootstrapToken, owner: TokenOwner | None = None) -> None:
     connection.execute(insert(bootstrap_tokens).values(rows.token_values(token)))
+    if owner is not None:
+        access_queries.put_token_owner(connection, token.id, owner)
 
 
 def token(connection: Connection, token_id: str) -> BootstrapToken | None:

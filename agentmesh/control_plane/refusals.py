@@ -29,3 +29,12 @@ def unauthorized(message: str) -> RefusedError:
 
 def forbidden(message: str) -> RefusedError:
     return RefusedError(HTTPStatus.FORBIDDEN, message)
+
+
+def not_found(message: str) -> RefusedError:
+    return RefusedError(HTTPStatus.NOT_FOUND, message)
+
+
+def too_many_requests(message: str, retry_after: int) -> RefusedError:
+    """`retry_after`: seconds that the caller is asked to wait."""
+    return RefusedError(HTTPStatus.TOO_MANY_REQUESTS, message, retry_after)

@@ -27,6 +27,7 @@ from agentmesh.control_plane.records import (
     Node,
     Owner,
     Status,
+    TokenOwner,
 )
 from agentmesh.control_plane.retention import forget
 from agentmesh.types import PeerId
@@ -55,8 +56,8 @@ class Store:
         """Return when the database answers."""
         await self._database.read(keys)
 
-    async def add_token(self, token: BootstrapToken) -> None:
-        await self._database.write(partial(queries.add_token, token=token))
+    async def add_token(self, token: BootstrapToken, owner: TokenOwner | None = None) -> None:
+        await self._database.write(partial(queries.add_token, token=token, owner=owner))
 
     async def tokens(self) -> list[BootstrapToken]:
         """The newest MAX_LISTED, newest first."""

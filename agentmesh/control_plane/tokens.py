@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Callable
 
-from agentmesh.control_plane.records import BootstrapToken
+from agentmesh.control_plane.records import BootstrapToken, TokenOwner
 from agentmesh.control_plane.refusals import bad_request
 from agentmesh.control_plane.store import Store
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
@@ -32,7 +32,14 @@ def full_role(name: str) -> str:
 
 
 async def create_token(
-    store: Store, wall_clock: Callable[[], float], *, role: str, max_usages: int, ttl: float, description: str = ""
+    store: Store,
+    wall_clock: Callable[[], float],
+    *,
+    role: str,
+    max_usages: int,
+    ttl: float,
+    description: str = "",
+    owner: TokenOwner | None = None,
 ) -> tuple[str, BootstrapToken]:
     """Make an invitation.
 
@@ -43,6 +50,7 @@ async def create_token(
         max_usages: how many enrollments it is good for.
         ttl: seconds until it expires.
         description: free text, for the operator's list of tokens.
+        owner: whose it is, and so whose its nodes are.
     Returns:
         The value, which is never shown again, and the record.
     Raises:
@@ -64,5 +72,5 @@ async def create_token(
         expires_at=now + ttl,
         description=description,
     )
-    await store.add_token(token)
+    await store.add_token(token, owner)
     return value, token

@@ -83,17 +83,45 @@ class Harness:
 
     async def status(self, identity: Identity, spelt: str = "", **wrong: Any) -> httpx.Response:
         """GET /enroll/status. `spelt`: the peer ID in the query; `wrong`: headers instead of the right ones."""
-        signature = sign(identity, "enroll-status", self.clock.ms)
-        headers = {
-            "X-Mesh-Challenge-Ts": str(self.clock.ms),
-            "X-Mesh-Challenge-Sig": base64.urlsafe_b64encode(signature).decode().rstrip("="),
-            **wrong,
-        }
+        headers = {**self.challenge(identity, "enroll-status"), **wrong}
         return await self.http.get("/enroll/status", params={"peer_id": spelt or str(identity.peer)}, headers=headers)
 
     async def admin(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
-        return await self.http.request(method, f"/admin{path}", headers=headers, **kwargs)
+        return await self.as_admin(method, f"/admin{path}", **kwargs)
+
+    async def as_admin(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", **kwargs.pop("headers", {})}
+        return await self.http.request(method, path, headers=headers, **kwargs)
+
+    async def put_policy(self, policy: object) -> httpx.Response:
+        return await self.as_admin("PUT", "/policies", json=policy)
+
+    async def ban(self, identity: Identity, spelt: str = "") -> None:
+        response = await self.admin("POST", "/revoke", json={"peer_id": spelt or str(identity.peer)})
+        assert response.status_code == 200, response.text
+
+    async def unban(self, identity: Identity) -> None:
+        assert (await self.admin("POST", f"/nodes/{identity.peer}/unban")).status_code == 204
+
+    async def member(self, identity: Identity, credential: bytes, path: str, **wrong: str) -> httpx.Response:
+        """GET what members are served; the path's last word is what the proof is for. `wrong`: other headers."""
+        purpose = path.rpartition("/")[2]
+        headers = {**bearer(credential), **self.challenge(identity, purpose), **wrong}
+        return await self.http.get(path, headers=headers)
+
+    def challenge(self, identity: Identity, purpose: str) -> dict[str, str]:
+        signature = sign(identity, purpose, self.clock.ms)
+        return {
+            "X-Mesh-Challenge-Ts": str(self.clock.ms),
+            "X-Mesh-Challenge-Sig": base64.urlsafe_b64encode(signature).decode().rstrip("="),
+        }
+
+    async def admitted(self, role: str = "node", **changes: Any) -> tuple[Identity, bytes]:
+        """A new member and its credential."""
+        identity = Identity.generate()
+        answer = await self.enroll(self.enroll_request(identity, await self.plane.create_token(role), **changes))
+        assert answer.biscuit_token, answer.error_message
+        return identity, answer.biscuit_token
 
     def enroll_request(self, identity: Identity, token: str, **changes: Any) -> BootstrapEnrollRequest:
         message = BootstrapEnrollRequest(
