@@ -58,7 +58,6 @@ FIGURES = (
     Figure("S5", "p99", "ms", 1e3, "set-up p99"),
     Figure("S6", "bytes_per_member", "KiB", 1 / 1024, "router's memory per member", reference=None),
     Figure("S6", "members_per_second", "/s", 1, "members attached", higher_is_better=True, reference=None),
-    Figure("S6", "router_cpu_per_member", "ms", 1e3, "router's CPU per member attached", reference=None),
     Figure("S8", "router_cpu_per_gib", "s/GiB", 1, "router's CPU", reference=HAPROXY_TLS),
 )
 

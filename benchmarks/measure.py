@@ -81,7 +81,6 @@ async def attach(running: Running, settings: Settings) -> Values:
     with counting_cpu(running) as values:
         values |= await attach_members(running, settings.members)
     await trio.sleep(SETTLE)
-    values["router_cpu_per_member"] = values["cpu_router"] / settings.members
     values["bytes_per_member"] = (resident_bytes(router) - memory) / settings.members
     return values
 

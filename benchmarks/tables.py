@@ -54,6 +54,7 @@ def print_results(console: Console, results: Results) -> None:
         for scenario in results.settings.scenarios:
             console.print(f"\n[bold]{scenario}[/]: {SCENARIOS[scenario]}", highlight=False)
             console.print(_scenario_table(results, scenario))
+        console.print(f"CPU is that of {CPU_ROLES}.", style="dim", highlight=False)
     for line in remarks(results):
         console.print(line, style="dim", highlight=False)
     for line in results.errors():
@@ -61,31 +62,32 @@ def print_results(console: Console, results: Results) -> None:
 
 
 def _scenario_table(results: Results, scenario: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("", no_wrap=True)
     figures = [figure for figure in results.figures if figure.scenario == scenario]
+    between = "\n" if len(figures) > 1 else " "  # more than one range does not fit into a line
     for figure in figures:
-        table.add_column(f"{figure.label},\n{figure.unit}", justify="right")
+        table.add_column(f"{figure.label},\n{figure.unit}", justify="right", overflow="fold")
         if figure.reference:
             table.add_column(f"of\n{REFERENCES[figure.reference]}", justify="right")
     if scenario in WORK:
-        table.add_column(f"CPU of {CPU_ROLES},\n{WORK[scenario].unit}", justify="right")
+        table.add_column(f"CPU,\n{WORK[scenario].unit}", justify="right", no_wrap=True)
     for stack in results.stacks:
-        cells = [cell for figure in figures for cell in _cells(results, stack, figure)]
-        cells += [_cpu(results, stack, scenario)] if scenario in WORK else []
+        cells = [cell for figure in figures for cell in _cells(results, stack, figure, between)]
+        cells += [_cpu(results, stack, scenario, "·")] if scenario in WORK else []
         if any(cell != NO_FIGURE for cell in cells):
             table.add_row(stack, *cells, style="bold" if stack == AGENTMESH.name else "")
     return table
 
 
-def _cells(results: Results, stack: str, figure: Figure) -> list[str]:
+def _cells(results: Results, stack: str, figure: Figure, between: str) -> list[str]:
     summary, ratio = results.summary(stack, figure), results.ratio(stack, figure)
-    shown = f"{show_number(summary.median)}{show_range(summary, ' [dim]', '[/]')}" if summary else NO_FIGURE
+    shown = f"{show_number(summary.median)}{show_range(summary, f'{between}[dim]', '[/]')}" if summary else NO_FIGURE
     return [shown, f"{ratio:.2f}" if ratio is not None else NO_FIGURE] if figure.reference else [shown]
 
 
 def _growth_table(results: Results) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in GROWTH_COLUMNS:
         table.add_column(name, justify="left" if name in ("with", "cost", "at") else "right")
     for row in _growth_rows(results, "  "):
@@ -102,7 +104,9 @@ def _growth_rows(results: Results, between: str) -> list[list[str]]:
 
 
 def _at(curve: Sequence[tuple[int, Summary]], cost: Cost, between: str) -> str:
-    return between.join(f"{size}: {show_number(summary.median * cost.scale)}" for size, summary in curve)
+    return between.join(
+        f"{size}:\N{NO-BREAK SPACE}{show_number(summary.median * cost.scale)}" for size, summary in curve
+    )
 
 
 def _fit_of(results: Results, cost: Cost) -> tuple[str, str]:
@@ -167,16 +171,17 @@ def _cpu_rows(results: Results) -> list[list[str]]:
     measured = [name for name in results.settings.scenarios if name in WORK]
     head = [f"CPU of {CPU_ROLES}", *(title_of(stack) for stack in results.stacks)]
     rows = [
-        [f"{name}, {WORK[name].unit}", *(_cpu(results, stack, name) for stack in results.stacks)] for name in measured
+        [f"{name}, {WORK[name].unit}", *(_cpu(results, stack, name, " · ") for stack in results.stacks)]
+        for name in measured
     ]
     return [head, *rows]
 
 
-def _cpu(results: Results, stack: str, scenario: str) -> str:
+def _cpu(results: Results, stack: str, scenario: str, between: str) -> str:
     """The crowd is the caller of S6."""
     costs = results.cpu(stack, scenario)
     shown = [costs.get(role) for role in ("crowd" if "crowd" in costs else "caller", "router", "server")]
-    return " · ".join(NO_FIGURE if cost is None else show_number(cost) for cost in shown) if costs else NO_FIGURE
+    return between.join(NO_FIGURE if cost is None else show_number(cost) for cost in shown) if costs else NO_FIGURE
 
 
 def _markdown_cell(results: Results, stack: str, figure: Figure) -> str:
