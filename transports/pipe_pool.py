@@ -68,12 +68,16 @@ class PipePool:
     ) -> None:
         """Close the idle ones, and from now on each that is given back."""
         self._max_idle = 0
-        while self._idle:
-            self._idle.pop().close()
+        self.trim()
 
     @property
     def idle(self) -> int:
         return len(self._idle)
+
+    def trim(self) -> None:
+        """Close the idle ones."""
+        while self._idle:
+            self._idle.pop().close()
 
     def take(self) -> Pipe | None:
         """An empty pipe; None when max_pipes are taken, or there are no descriptors."""

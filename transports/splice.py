@@ -191,7 +191,7 @@ class CopyingSplicer(SocketSplicer):
 
 
 class KernelSplicer(SocketSplicer):
-    """By `splice`.
+    """By `splice`. While nothing is moved at all no pipe is open.
 
     Args:
         pipes: what the chunks go through.
@@ -204,6 +204,22 @@ class KernelSplicer(SocketSplicer):
         self._pipes = pipes
         self._chunk_bytes = chunk_bytes
         self._copier = CopyingSplicer(min(chunk_bytes, COPY_BYTES))
+        self._moving = 0
+
+    async def move(
+        self,
+        source: trio.abc.HalfCloseableStream,
+        sink: trio.abc.HalfCloseableStream,
+        max_bytes: int | None,
+        count: Callable[[int], None],
+    ) -> Moved:
+        self._moving += 1
+        try:
+            return await super().move(source, sink, max_bytes, count)
+        finally:
+            self._moving -= 1
+            if not self._moving:
+                self._pipes.trim()
 
     async def chunk(self, way: Way) -> bool:
         while (pipe := self._pipes.take()) is not None:

@@ -66,6 +66,12 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     callback=checked,
     help="Serve the server at URL as /TYPE/NAME; TYPE is mcp, inference, a2a, egress or http. Repeat it for more.",
 )
+@click.option(
+    "--data-path/--no-data-path",
+    default=True,
+    show_default=True,
+    help="Give circuits TCP connections of their own, where the router has them and is reached over TCP.",
+)
 @logging_options
 def command(
     control_plane: str,
@@ -75,6 +81,7 @@ def command(
     listen: tuple[Address, ...],
     routers: int,
     services: tuple[Service, ...],
+    data_path: bool,
 ) -> None:
     """Run a node: a member that serves what runs beside it.
 
@@ -82,7 +89,11 @@ def command(
     names, but for what is in NO_PROXY.
     """
     config = NodeConfig(
-        enrollment=enrollment(control_plane, token, labels), state_dir=data_dir, listen=listen, routers=routers
+        enrollment=enrollment(control_plane, token, labels),
+        state_dir=data_dir,
+        listen=listen,
+        routers=routers,
+        data_path=data_path,
     )
     run_program(partial(_serve, config, services))
 

@@ -10,7 +10,7 @@ import trio
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
 from agentmesh.cli.params import data_dir_option, duration, logging_options
 from agentmesh.cli.program import run_program
-from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
+from agentmesh.protocols.relay import BookLimits, CircuitLimits, DataPathConfig, RelayConfig
 from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.router.config import DEFAULT_LISTEN
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
@@ -83,6 +83,12 @@ SOURCE_SHARE = 0.25
     show_default=True,
     help="Bytes that a circuit may carry each way; 0: no limit.",
 )
+@click.option(
+    "--relay-data-path/--no-relay-data-path",
+    default=True,
+    show_default=True,
+    help="Give circuits TCP connections of their own, through the same port, where both members reach it over TCP.",
+)
 @logging_options
 def command(
     control_plane: str,
@@ -100,6 +106,7 @@ def command(
     relay_max_circuits: int,
     relay_limit_duration: float,
     relay_limit_data: int,
+    relay_data_path: bool,
 ) -> None:
     """Run a router: it relays for members what it cannot read.
 
@@ -126,7 +133,11 @@ def command(
         external_addresses=external_addr,
         tls_certificate=tls_certificate_path,
         lease_renew_interval=lease_renew_interval,
-        relay=RelayConfig(book, CircuitLimits(max_duration=relay_limit_duration, max_bytes=relay_limit_data)),
+        relay=RelayConfig(
+            book,
+            CircuitLimits(max_duration=relay_limit_duration, max_bytes=relay_limit_data),
+            data_path=DataPathConfig(enabled=relay_data_path),
+        ),
         host=HostConfig(connections=connections),
     )
     run_program(partial(_serve, config))

@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 import attrs
 import trio
 
-from agentmesh.abc import Transport
+from agentmesh.abc import DataDialer, Transport
 from agentmesh.credentials import ROLE_NODE
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership, StateDir, open_membership
@@ -93,7 +93,9 @@ async def run_node_as(
         Otherwise as `run_node`.
     """
     rng = rng or SystemRandom()
-    book, services, relay = AdmissionBook(membership.wall_clock), ServiceTable(), RelayClient()
+    direct = standard_transports() if transports is None else transports
+    dialer = next((one for one in direct if isinstance(one, DataDialer)), None) if config.data_path else None
+    book, services, relay = AdmissionBook(membership.wall_clock), ServiceTable(), RelayClient(dialer)
     catalogue = Catalogue(config.routers, rng)
     admissions = RouterAdmissions(membership, catalogue, rng)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
@@ -105,7 +107,6 @@ async def run_node_as(
         relay.protocol(circuits.incoming),
         *protocols,
     ]
-    direct = standard_transports() if transports is None else transports
     async with (
         open_host(
             identity=membership.identity,

@@ -26,5 +26,7 @@ class NodeConfig:
     """How many routers it is attached to; every router when there are fewer."""
     ready_timeout: float = attrs.field(default=10.0, validator=validators.ge(0))
     """Seconds that opening waits for a first router. Without one the node goes on trying, and calls answer 503."""
+    data_path: bool = True
+    """Whether circuits may have TCP connections of their own, where routers and the other ends have them too."""
     host: HostConfig = HostConfig(connections=NODE_CONNECTIONS)
     """Sessions and connections."""

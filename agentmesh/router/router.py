@@ -23,6 +23,7 @@ from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.transports.proxy import ProxyRules
+from agentmesh.transports.splice import open_splicer
 from agentmesh.transports.standard import standard_transports
 from agentmesh.types import Address, PeerId
 
@@ -118,26 +119,31 @@ async def open_router_as(
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
     admissions, handshakes = AdmissionBook(membership.wall_clock), AuthStatistics()
     announced = (lambda: external) if external else None
-    relay = Relay(config.relay, announced=announced, wall_clock=membership.wall_clock)
-    protocols = [
-        auth.protocol(auth_policy(membership, admissions), statistics=handshakes),
-        relay.protocol(),
-        identify.protocol(),
-        ping.protocol(),
-    ]
-    async with (
-        open_host(
-            identity=membership.identity,
-            transports=standard_transports(certificate=config.tls_certificate) if transports is None else transports,
-            protocols=protocols,
-            listen=config.listen,
-            config=config.host,
-            admissions=admissions,
-            security=security,
-        ) as host,
-        open_background() as nursery,
-    ):
-        router = Router(host, membership, relay, handshakes, external)
-        nursery.start_soon(membership.run)
-        await nursery.start(keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval)
-        yield router
+    with open_splicer() as splicer:
+        relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
+        protocols = [
+            auth.protocol(auth_policy(membership, admissions), statistics=handshakes),
+            relay.protocol(),
+            identify.protocol(),
+            ping.protocol(),
+        ]
+        async with (
+            open_host(
+                identity=membership.identity,
+                transports=standard_transports(certificate=config.tls_certificate)
+                if transports is None
+                else transports,
+                protocols=protocols,
+                listen=config.listen,
+                config=config.host,
+                admissions=admissions,
+                security=security,
+            ) as host,
+            open_background() as nursery,
+        ):
+            router = Router(host, membership, relay, handshakes, external)
+            nursery.start_soon(membership.run)
+            await nursery.start(
+                keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval
+            )
+            yield router

@@ -10,10 +10,10 @@ import attrs
 import trio
 
 from agentmesh.abc import ByteStream, DataDialer, Direction, Stream, StreamLimits
-from agentmesh.errors import ErrorCode, MeshError, RejectedError, RemoteProtocolError
+from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError
 from agentmesh.protocols.relay.binding import Binding
 from agentmesh.protocols.relay.circuit_stream import CircuitStream
-from agentmesh.protocols.relay.data_circuit import DataCircuit
+from agentmesh.protocols.relay.data_circuit import PAIR_ERRORS, DataCircuit
 from agentmesh.protocols.relay.data_paths import DataPaths
 from agentmesh.protocols.relay.events import (
     CircuitOpened,
@@ -36,7 +36,6 @@ RENEWAL_LEAD = 120.0  # seconds before a reservation ends at which it is renewed
 MIN_RENEWAL_DELAY = 1.0  # seconds between two renewals, however short the reservations are
 MAX_STOP_STREAMS = 2048  # of one relay: more than there may be circuits, so that it is `incoming` that refuses one
 UNSPECIFIED = ("0.0.0.0", "::")  # what a relay listens on, but nobody can dial
-PAIR_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
 
 class Place(AbstractContextManager["Place"], Interface):

@@ -6,21 +6,21 @@ from contextlib import suppress
 import trio
 
 from agentmesh.abc import DataDialer, DataStream, Stream
-from agentmesh.errors import DialError, ErrorCode, RemoteProtocolError, SessionClosedError
+from agentmesh.errors import DialError, ErrorCode, MeshError, RemoteProtocolError, SessionClosedError
 from agentmesh.protocols.relay.circuit_stream import CircuitStream
 from agentmesh.protocols.relay.control import Control
 from agentmesh.protocols.relay.events import CircuitLimits
 from agentmesh.protocols.relay.pairing import Pairing, State, StreamsChosen
 from agentmesh.protocols.relay.wire import DOOR_BYTE, WELCOME
 from agentmesh.runtime.messages import flush, wait_event
-from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address, PeerId
 
 DECISION_TIMEOUT = 15.0  # seconds that a relay has to say what carries a circuit
 LINGER_TIMEOUT = 2.0  # seconds that a connection stays after it was closed here, so that what was sent arrives …
 LINGER_BYTES = 1024 * 1024  # … and what it takes, and throws away, meanwhile
 
-BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
+PAIR_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+FAILED = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
 
 
 class DataCircuit(CircuitStream):
@@ -90,10 +90,16 @@ class DataCircuit(CircuitStream):
     async def _pair(self) -> bool:
         pairing = Pairing(self._early, trio.current_time() + DECISION_TIMEOUT)
         self._early = b""
-        missed = False
-        async with open_background() as nursery:
+        failure, missed = None, False
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(self._come, pairing, nursery.cancel_scope)
-            missed = await self._hear(pairing)
+            try:
+                missed = await self._hear(pairing)
+            except PAIR_ERRORS as exc:
+                failure = exc  # raised below: in here it would come in a group
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         if self._data is None:
             self._early = pairing.trailing()
             return not missed
@@ -175,7 +181,7 @@ class DataCircuit(CircuitStream):
             return
         try:
             await carrier.send_all(data)
-        except BROKEN as exc:
+        except FAILED as exc:
             await self._explain(exc)
             raise
 
@@ -186,7 +192,7 @@ class DataCircuit(CircuitStream):
             return
         try:
             await carrier.wait_send_all_might_not_block()
-        except BROKEN as exc:
+        except FAILED as exc:
             await self._explain(exc)
             raise
 
@@ -197,7 +203,7 @@ class DataCircuit(CircuitStream):
             return
         try:
             await carrier.send_eof()
-        except BROKEN as exc:
+        except FAILED as exc:
             await self._explain(exc)
             raise
 
@@ -207,7 +213,7 @@ class DataCircuit(CircuitStream):
             return await super().receive_some(max_bytes)
         try:
             data = await carrier.receive_some(max_bytes)
-        except BROKEN as exc:
+        except FAILED as exc:
             await self._explain(exc)
             raise
         if not data:
@@ -251,11 +257,13 @@ class DataCircuit(CircuitStream):
             raise self._control.error
         return self._data
 
-    async def _explain(self, exc: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
-        """Raise why the circuit broke, if there is more to say than what its connection raised."""
+    async def _explain(self, exc: Exception) -> None:
+        """Raise why the circuit failed, if there is more to say than what its connection raised."""
+        if self._left.is_set():
+            raise trio.ClosedResourceError("this circuit was closed") from exc
         if isinstance(exc, trio.BrokenResourceError):
             await self._control.wait_word()
-        if self._control.error is not None and not self._left.is_set():
+        if self._control.error is not None:
             raise self._control.error from exc
 
 
@@ -263,13 +271,13 @@ async def _end(data: DataStream) -> None:
     """End what we send, or close it where that cannot be."""
     try:
         await data.send_eof()
-    except (*BROKEN, trio.BusyResourceError):
+    except FAILED:
         data.close_now()
 
 
 async def _linger(data: DataStream) -> None:
     """Take what still comes, to its end. A socket that is closed with bytes unread takes back what it has sent."""
     left = LINGER_BYTES
-    with trio.move_on_after(LINGER_TIMEOUT), suppress(*BROKEN, trio.BusyResourceError):
+    with trio.move_on_after(LINGER_TIMEOUT), suppress(*FAILED):
         while left > 0 and (thrown := await data.receive_some()):
             left -= len(thrown)
