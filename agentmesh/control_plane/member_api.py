@@ -53,6 +53,15 @@ class EnrollLimit:
             raise too_many_requests("too many enroll at once; try again later", ENROLL_RETRY_AFTER)
 
 
+def with_routers(request: Request, message: BootstrapEnrollResponse, info: InfoPage) -> Response:
+    """A message with a credential, and where the routers are for whoever has it."""
+    if wants_json(request):
+        message.router_addresses = info.router_addresses()
+        return credential(request, message)
+    # Fields of a message may come in any order: those that are the same for everybody are encoded already.
+    return Response(bytes(message) + info.encoded_addresses(type(message)), media_type=PROTOBUF, headers=NO_STORE)
+
+
 class MemberApi:
     """Enrollment with a bootstrap token, and what follows it."""
 
@@ -135,13 +144,14 @@ class MemberApi:
 
     async def enroll(self, request: Request) -> Response:
         self._limit.take()
-        return credential(request, await self._members.enroll(await read_message(request, BootstrapEnrollRequest)))
+        message = await read_message(request, BootstrapEnrollRequest)
+        return with_routers(request, await self._members.enroll(message), self._info)
 
     async def enroll_status(self, request: Request) -> Response:
         self._limit.take()
         peer_id = request.query_params.get("peer_id", "")
         proof = proof_in_headers(request, "enroll-status", NO_ENROLLMENT)
-        return credential(request, await self._members.enrollment_status(peer_id, proof))
+        return with_routers(request, await self._members.enrollment_status(peer_id, proof), self._info)
 
     async def refresh(self, request: Request) -> Response:
         presented = bearer_credential(request)

@@ -85,9 +85,7 @@ class Members:
         role = full_role(message.requested_role) if message.requested_role else ""
         name = request_name(proof, message.bootstrap_token.encode())
         asked = Asked(peer, token_id(message.bootstrap_token), role, message.labels, name)
-        answer = await until_settled(partial(self._enroll_once, asked))
-        answer.router_addresses = await router_addresses(self._store, self._wall_clock())
-        return answer
+        return await until_settled(partial(self._enroll_once, asked))
 
     async def _enroll_once(self, asked: Asked) -> BootstrapEnrollResponse:
         token, enrollment, node = await self._store.look_up(asked.peer, asked.token_id)
@@ -159,9 +157,7 @@ class Members:
             raise unauthorized(NO_ENROLLMENT)
         if (await self._store.access.standing(peer)).banned:
             raise unauthorized(NO_ENROLLMENT)
-        answer = self._report(enrollment, node)
-        answer.router_addresses = await router_addresses(self._store, self._wall_clock())
-        return answer
+        return self._report(enrollment, node)
 
     def _report(self, enrollment: Enrollment, node: Node | None) -> BootstrapEnrollResponse:
         if enrollment.status is Status.APPROVED and node is not None:
@@ -170,11 +166,6 @@ class Members:
 
     def _approved(self, issue: Issue) -> BootstrapEnrollResponse:
         return approved(issue, self._authority.public_key)
-
-
-async def router_addresses(store: Store, now: float) -> list[str]:
-    """Where the routers that are up can be dialled, for whoever has just become a member."""
-    return [str(address) for lease in await store.live_leases(now) for address in lease.addresses]
 
 
 def token_member(peer: PeerId, standing: Standing) -> Owner:

@@ -24,12 +24,17 @@ class Snapshot:
 
     numbers: Mapping[str, int] = attrs.field(factory=dict[str, int])  # how often each topic had changed
     keys: tuple[StoredKey, ...] = ()  # oldest first; the last one signs
-    leases: tuple[Lease, ...] = ()  # by peer ID; some may have run out since
     banned: frozenset[str] = frozenset()  # peer IDs
+    leases: tuple[Lease, ...] = ()  # by peer ID; some may have run out since, some be of routers that are banned
+    listed: tuple[Lease, ...] = attrs.field(init=False)  # those of the others
+
+    @listed.default
+    def _listed(self) -> tuple[Lease, ...]:
+        return tuple(lease for lease in self.leases if str(lease.peer) not in self.banned)
 
     def live_leases(self, now: float) -> tuple[Lease, ...]:
         """Those that have not run out at `now` (wall seconds), of routers that are not banned."""
-        return tuple(lease for lease in self.leases if lease.expires_at > now and str(lease.peer) not in self.banned)
+        return tuple(lease for lease in self.listed if lease.expires_at > now)
 
 
 class Mirror:
