@@ -26,11 +26,12 @@ class Snapshot:
     keys: tuple[StoredKey, ...] = ()  # oldest first; the last one signs
     banned: frozenset[str] = frozenset()  # peer IDs
     leases: tuple[Lease, ...] = ()  # by peer ID; some may have run out since, some be of routers that are banned
-    listed: tuple[Lease, ...] = attrs.field(init=False)  # those of the others
-
-    @listed.default
-    def _listed(self) -> tuple[Lease, ...]:
-        return tuple(lease for lease in self.leases if str(lease.peer) not in self.banned)
+    listed: tuple[Lease, ...] = attrs.field(  # those of the others
+        init=False,
+        default=attrs.Factory(
+            lambda self: tuple(lease for lease in self.leases if str(lease.peer) not in self.banned), takes_self=True
+        ),
+    )
 
     def live_leases(self, now: float) -> tuple[Lease, ...]:
         """Those that have not run out at `now` (wall seconds), of routers that are not banned."""
