@@ -19,7 +19,7 @@ class InfoPage:
 
     def __init__(self, mirror: Mirror, wall_clock: Callable[[], float]) -> None:
         self._mirror, self._wall_clock = mirror, wall_clock
-        self._of = Snapshot()
+        self._of: Snapshot | None = None
         self._from, self._until = math.inf, -math.inf  # the instants between which it is right
         self._encoded = b""
         self._addresses: list[str] = []
