@@ -1,4 +1,4 @@
-"""Our relay and our members, for the tests with real peers."""
+"""Our relay and our members, for the tests with real peers. Between two of ours circuits would be spliced."""
 
 import math
 from collections.abc import AsyncGenerator
@@ -11,6 +11,8 @@ from agentmesh.protocols import relay as relay_protocol
 from agentmesh.protocols.relay import Relay, RelayClient
 from agentmesh.runtime.host import Host
 from agentmesh.transports.circuit import CircuitTransport
+from agentmesh.transports.splice import open_splicer
+from agentmesh.transports.tcp import TcpTransport
 from agentmesh.types import Address, PeerId
 from tests.interop.hosts import open_our_host
 from tests.interop.peer import Kind, Peer
@@ -38,15 +40,16 @@ class Router:
 
 @asynccontextmanager
 async def open_router(kind: Kind) -> AsyncGenerator[Router]:
-    relay = Relay()
-    async with open_our_host(relay.protocol(), listen=kind.listen) as host:
-        yield Router(host, relay)
+    with open_splicer() as splicer:
+        relay = Relay(splicer=splicer)
+        async with open_our_host(relay.protocol(), listen=kind.listen) as host:
+            yield Router(host, relay)
 
 
 @asynccontextmanager
 async def open_member(router: Router, kind: Kind) -> AsyncGenerator[Host]:
     """A host of ours with a session to the router, reachable through it."""
-    client = RelayClient()
+    client = RelayClient(TcpTransport())
     circuits = CircuitTransport(client.connect, client.open_circuit)
     async with open_our_host(client.protocol(circuits.incoming), transports=[circuits]) as host:
         await host.connect(router.host.peer, [router.address])

@@ -10,6 +10,7 @@ from agentmesh.protocols import relay as relay_protocol
 from agentmesh.protocols.relay import RelayClient
 from agentmesh.runtime.host import Host
 from agentmesh.transports.circuit import CircuitTransport
+from agentmesh.transports.tcp import TcpTransport
 from agentmesh.types import Address, PeerId
 from tests.interop.hosts import ECHO, TEN_MIB, echo, open_our_host
 from tests.interop.peer import KINDS, PY, Kind, Peer, open_peer
@@ -25,8 +26,8 @@ def through(relay: Peer, peer: PeerId) -> Address:
 
 @asynccontextmanager
 async def open_member(relay: Peer, kind: Kind) -> AsyncGenerator[Host]:
-    """A host of ours with a reservation at the relay."""
-    client = RelayClient()
+    """A host of ours with a reservation at the relay. It asks for data paths, which the relay knows nothing of."""
+    client = RelayClient(TcpTransport())
     circuits = CircuitTransport(client.connect, client.open_circuit)
     async with open_our_host(client.protocol(circuits.incoming), listen=kind.listen, transports=[circuits]) as host:
         await host.connect(relay.peer, [relay.address])

@@ -331,4 +331,4 @@ async def test_a_good_ticket_on_a_connection_that_cannot_be_spliced(
             assert not circuit.is_spliced
             assert await works(circuit)
         assert fallbacks(net) == {"declined": 1}
-        assert refusals(net)["unfit"] == 1
+        assert refusals(net)["unfit"] >= 1
