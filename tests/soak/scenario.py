@@ -104,7 +104,7 @@ class Rates:
     """How often things happen: per member and minute, but attacks in all."""
 
     faults: float = 1.0
-    transfers: float = 2.0
+    transfers: float = 1.0
     restarts: float = 0.1
     attacks: float = 20.0
     max_transfer_bytes: int = 1_000_000

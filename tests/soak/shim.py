@@ -45,18 +45,17 @@ class Pump:
         """Carry bytes, and the end behind them. Raises BrokenResourceError when an end is gone."""
         while data := bytes(await self._source.receive_some(CHUNK_BYTES)):
             await self._flows.wait()
-            if self.fate is Fate.CARRIED:
-                await self._pass_on(self._damaged(data))
+            await self._pass_on(self._damaged(data))
         await self._flows.wait()
         if self.fate is Fate.CARRIED:
             await self._sink.send_eof()
 
     async def _pass_on(self, data: bytes) -> None:
-        while data and self.bytes_per_second < math.inf:
-            piece, data = data[:SLOW_PIECE_BYTES], data[SLOW_PIECE_BYTES:]
-            await trio.sleep(len(piece) / self.bytes_per_second)
+        while data and self.fate is Fate.CARRIED:
+            size = len(data) if self.bytes_per_second == math.inf else SLOW_PIECE_BYTES
+            piece, data = data[:size], data[size:]
             await self._sink.send_all(piece)
-        await self._sink.send_all(data)
+            await trio.sleep(len(piece) / self.bytes_per_second)
 
     def _damaged(self, data: bytes) -> bytes:
         if not self._garbles:

@@ -24,7 +24,7 @@ from tests.soak.scenario import Assault, Injection, Restart, Scenario
 from tests.soak.transfers import TRANSFER_ID, Sending, Store
 from tests.soak.world import World
 
-FIRST_WAIT, MAX_WAIT = 0.5, 10.0  # seconds of a sender between two attempts
+FIRST_WAIT, MAX_WAIT = 0.5, 20.0  # seconds of a sender between two attempts, stretched by up to as much again
 STARTING = 32  # members at once
 BROKEN = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError)
 Act = Callable[[], Awaitable[None]]
@@ -185,6 +185,7 @@ class Soak:
     async def _send(self, sending: Sending) -> None:
         """Send, in as many attempts as it takes."""
         transfer, wait = sending.transfer, FIRST_WAIT
+        chance = random.Random(f"waits of {transfer.number}")
         receiver = self._members[transfer.receiver].peer
         while not sending.done:
             node = await self._members[transfer.sender].wait_node()
@@ -194,7 +195,7 @@ class Soak:
                 sending.failures += [type(exc).__name__ for exc in leaves(group)]
             if not sending.done:
                 self._record("attempt in vain", transfer.number)
-                await trio.sleep(wait)
+                await trio.sleep(wait * (1 + chance.random()))
                 wait = min(2 * wait, MAX_WAIT)
         self._record("transfer", transfer.number)
         if transfer.hangs_up:

@@ -128,12 +128,12 @@ class Sending:
     """
 
     transfer: Transfer
-    complain: Complain
+    complain: Complain = attrs.field(repr=False)
     acknowledged: Text = attrs.field(init=False)
     attempts: int = 0
     sent: int = 0
-    failures: list[str] = attrs.Factory(list[str])
-    _chance: random.Random = attrs.field(init=False)
+    failures: list[str] = attrs.field(factory=list[str], repr=False)
+    _chance: random.Random = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.acknowledged = Text(self.transfer.number)
