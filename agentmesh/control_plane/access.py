@@ -1,13 +1,14 @@
 """Who may do what, as the database has it: the policy, whose what is, bans. Beside `store`, in its manner."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import attrs
 from sqlalchemy import Connection
 
 from agentmesh.control_plane import access_queries, bans, queries
+from agentmesh.control_plane.access_queries import Found
 from agentmesh.control_plane.database import Database
 from agentmesh.control_plane.policy.document import parse_policy, policy_document
 from agentmesh.control_plane.policy.model import Policy
@@ -65,21 +66,21 @@ class AccessStore:
 
     async def standing(self, peer: PeerId, token_id: str = "") -> Standing:
         """How a peer stands, and the owner of the bootstrap token that it shows."""
-        revision = self._revision
+        return self.standing_of(await self._database.read(self.reading(peer, token_id)))
 
-        def job(connection: Connection) -> tuple[tuple[int, str] | None, Owner | None, TokenOwner, bool, bool]:
-            owner = access_queries.owner(connection, peer)
-            token_owner = access_queries.token_owner(connection, token_id)
-            return (
-                access_queries.policy_since(connection, revision),
-                owner,
-                token_owner,
-                bans.is_banned(connection, str(peer), owner.identity if owner else None),
-                bans.is_banned(connection, token_owner.identity),
-            )
+    def reading(self, peer: PeerId, token_id: str) -> Callable[[Connection], Found]:
+        """What `standing` reads, for a transaction that reads more; `standing_of` makes it of what was found."""
+        return partial(access_queries.standing, peer=peer, token_id=token_id, revision=self._revision)
 
-        found, owner, token_owner, banned, token_banned = await self._database.read(job)
-        return Standing(self._newest(found), owner, token_owner, banned, token_banned)
+    def standing_of(self, found: Found) -> Standing:
+        owner, token_owner, banned = found.owner, found.token_owner, found.banned
+        return Standing(
+            policy=self._newest(found.policy),
+            owner=owner,
+            token_owner=token_owner,
+            banned=bool(banned & {str(found.peer), owner.identity if owner else None}),
+            token_banned=token_owner.identity in banned,
+        )
 
     async def admit(
         self, owner: Owner, user: User, role: str, labels: Mapping[str, str], issue: Issue, now: float

@@ -6,16 +6,23 @@ import json
 from collections.abc import Mapping, Sequence
 
 import attrs
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from agentmesh.control_plane import rows
-from agentmesh.control_plane.bans import is_banned
+from agentmesh.control_plane.bans import banned_among, is_banned
 from agentmesh.control_plane.database import RacedError
 from agentmesh.control_plane.records import EnrolledBy, Node, Owner, TokenOwner, User
 from agentmesh.control_plane.schema import node_owners, nodes, policies, token_owners, users
+from agentmesh.control_plane.upserts import Upsert
 from agentmesh.types import PeerId
 
 POLICY_ID = 1
+
+# Statements of every enrollment are made once: making one costs more than running it.
+POLICY = select(policies.c.revision, policies.c.document).where(policies.c.revision != bindparam("known"))
+OWNER = select(node_owners).where(node_owners.c.peer_id == bindparam("peer"))
+TOKEN_OWNER = select(token_owners).where(token_owners.c.token_id == bindparam("token"))
+upsert_owner = Upsert(node_owners)
 
 
 # ── policy ──
@@ -23,8 +30,7 @@ POLICY_ID = 1
 
 def policy_since(connection: Connection, revision: int) -> tuple[int, str] | None:
     """The revision and the document, if it is another than `revision`; None when there is none newer."""
-    newer = select(policies.c.revision, policies.c.document).where(policies.c.revision != revision)
-    row = connection.execute(newer).one_or_none()
+    row = connection.execute(POLICY, {"known": revision}).one_or_none()
     return None if row is None else (row.revision, row.document)
 
 
@@ -44,11 +50,32 @@ def first_policy(connection: Connection, document: str, now: float) -> bool:
     return True
 
 
+# ── how a peer stands ──
+
+
+@attrs.frozen
+class Found:
+    """Of a peer, as of one moment."""
+
+    peer: PeerId
+    policy: tuple[int, str] | None  # its revision and document, if it is another than the one that is known
+    owner: Owner | None
+    token_owner: TokenOwner
+    banned: frozenset[str]  # of these three
+
+
+def standing(connection: Connection, peer: PeerId, token_id: str, revision: int) -> Found:
+    """How a peer stands that shows a bootstrap token, and the policy if it is another than that of `revision`."""
+    known, of_token = owner(connection, peer), token_owner(connection, token_id)
+    banned = banned_among(connection, str(peer), known.identity if known else None, of_token.identity)
+    return Found(peer, policy_since(connection, revision), known, of_token, banned)
+
+
 # ── owners ──
 
 
 def owner(connection: Connection, peer: PeerId) -> Owner | None:
-    row = connection.execute(select(node_owners).where(node_owners.c.peer_id == str(peer))).one_or_none()
+    row = connection.execute(OWNER, {"peer": str(peer)}).one_or_none()
     return None if row is None else _owner_of(row)
 
 
@@ -75,15 +102,14 @@ def _owner_of(row: rows.AnyRow) -> Owner:
 
 def put_owner(connection: Connection, owner: Owner) -> None:
     values = {
+        "peer_id": str(owner.peer),
         "enrolled_by": owner.enrolled_by.value,
         "owner_id": owner.identity,
         "claims_json": _claims_json(owner.claims),
         "session_ends_at": None if owner.session_ends_at is None else rows.to_ms(owner.session_ends_at),
         "autonomous_recovery": owner.autonomous_recovery,
     }
-    known = update(node_owners).where(node_owners.c.peer_id == str(owner.peer)).values(values)
-    if connection.execute(known).rowcount == 0:
-        connection.execute(insert(node_owners).values(peer_id=str(owner.peer), **values))
+    upsert_owner(connection, values)
 
 
 def note_owner(connection: Connection, owner: Owner) -> None:
@@ -103,7 +129,7 @@ def set_autonomous_recovery(connection: Connection, peer: PeerId, enabled: bool)
 
 
 def token_owner(connection: Connection, token_id: str) -> TokenOwner:
-    row = connection.execute(select(token_owners).where(token_owners.c.token_id == token_id)).one_or_none()
+    row = connection.execute(TOKEN_OWNER, {"token": token_id}).one_or_none()
     return TokenOwner() if row is None else TokenOwner(row.owner_id, row.autonomous_recovery)
 
 

@@ -5,11 +5,13 @@ What is banned is an identity: a peer ID, or "<issuer>|<subject>" of somebody, a
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, or_, select
 
 from agentmesh.control_plane import rows
 from agentmesh.control_plane.generations import Topic, changed
 from agentmesh.control_plane.schema import banned_identities, node_owners, nodes
+
+AMONG = select(banned_identities.c.identity).where(banned_identities.c.identity.in_(bindparam("asked", expanding=True)))
 
 
 def banned_peers(connection: Connection) -> frozenset[str]:
@@ -23,10 +25,15 @@ def node_is_banned() -> ColumnElement[bool]:
     return or_(nodes.c.peer_id.in_(_identities()), nodes.c.peer_id.in_(_owned()))
 
 
+def banned_among(connection: Connection, *identities: str | None) -> frozenset[str]:
+    """Which of these are banned. None is nobody."""
+    asked = [identity for identity in identities if identity is not None]
+    return frozenset(connection.execute(AMONG, {"asked": asked}).scalars())
+
+
 def is_banned(connection: Connection, *identities: str | None) -> bool:
     """Whether one of these is banned. None is nobody."""
-    asked = [identity for identity in identities if identity is not None]
-    return connection.execute(_identities().where(banned_identities.c.identity.in_(asked)).limit(1)).first() is not None
+    return bool(banned_among(connection, *identities))
 
 
 def ban(connection: Connection, identity: str, now: float) -> None:

@@ -88,11 +88,11 @@ class Members:
         return await until_settled(partial(self._enroll_once, asked))
 
     async def _enroll_once(self, asked: Asked) -> BootstrapEnrollResponse:
-        token, enrollment, node = await self._store.look_up(asked.peer, asked.token_id)
-        standing = await self._store.access.standing(asked.peer, asked.token_id)
+        known = await self._store.look_up(asked.peer, asked.token_id)
+        enrollment, node, standing = known.enrollment, known.node, known.standing
         if node is not None and node.issue.request == asked.name and not standing.banned:
             return self._approved(node.issue)  # sent again because our answer was lost: no second usage
-        found = self._admissible(asked, token, node, standing)
+        found = self._admissible(asked, known.token, node, standing)
         if isinstance(found, str):
             logger.info("enrollment refused", extra={"peer": asked.peer, "token": asked.token_id, "reason": found})
             return rejected(found)
@@ -152,12 +152,11 @@ class Members:
             check_proof(peer, proof, self._wall_clock())
         except RefusedError as exc:
             raise unauthorized(NO_ENROLLMENT) from exc
-        _, enrollment, node = await self._store.look_up(peer, token_id(""))
-        if enrollment is None or decide(enrollment, Input.POLL) is not Action.REPORT:
+        known = await self._store.look_up(peer)
+        enrollment = known.enrollment
+        if enrollment is None or decide(enrollment, Input.POLL) is not Action.REPORT or known.standing.banned:
             raise unauthorized(NO_ENROLLMENT)
-        if (await self._store.access.standing(peer)).banned:
-            raise unauthorized(NO_ENROLLMENT)
-        return self._report(enrollment, node)
+        return self._report(enrollment, known.node)
 
     def _report(self, enrollment: Enrollment, node: Node | None) -> BootstrapEnrollResponse:
         if enrollment.status is Status.APPROVED and node is not None:

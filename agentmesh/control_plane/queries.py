@@ -5,7 +5,7 @@ A change of state is a conditional statement: it happens if the row still is wha
 
 from collections.abc import Mapping
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, insert, select, text, update
 
 from agentmesh.control_plane import access_queries, rows
 from agentmesh.control_plane.bans import node_is_banned
@@ -25,8 +25,27 @@ from agentmesh.control_plane.records import (
     TokenOwner,
 )
 from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, nodes, routers
+from agentmesh.control_plane.upserts import Upsert
+from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.errors import MeshError
 from agentmesh.types import PeerId
+
+# Statements of every enrollment are made once: making one costs more than running it.
+TOKEN = select(bootstrap_tokens).where(bootstrap_tokens.c.id == bindparam("token_id"))
+ENROLLMENT = select(enrollment_requests).where(enrollment_requests.c.peer_id == bindparam("peer"))
+NODE = select(nodes).where(nodes.c.peer_id == bindparam("peer"))
+SPEND = (
+    update(bootstrap_tokens)
+    .where(
+        bootstrap_tokens.c.id == bindparam("token_id"),
+        bootstrap_tokens.c.revoked_at.is_(None),
+        bootstrap_tokens.c.expires_at > bindparam("now"),
+        bootstrap_tokens.c.usages_count < bootstrap_tokens.c.max_usages,
+    )
+    .values(usages_count=bootstrap_tokens.c.usages_count + 1)
+)
+ADD_ENROLLMENT = insert(enrollment_requests)
+put_node, put_lease = Upsert(nodes, kept=("enrolled_at",)), Upsert(routers)
 
 MAX_PENDING_PER_TOKEN = 1000  # enrollments that wait for an admin; one token's holder could fill the table otherwise
 
@@ -45,7 +64,7 @@ def add_token(connection: Connection, token: BootstrapToken, owner: TokenOwner |
 
 
 def token(connection: Connection, token_id: str) -> BootstrapToken | None:
-    row = connection.execute(select(bootstrap_tokens).where(bootstrap_tokens.c.id == token_id)).one_or_none()
+    row = connection.execute(TOKEN, {"token_id": token_id}).one_or_none()
     return None if row is None else rows.token_of(row)
 
 
@@ -63,9 +82,7 @@ def revoke_token(connection: Connection, token_id: str, now: float) -> bool:
 
 
 def _spend(connection: Connection, token_id: str, now: float) -> None:
-    usable = and_(bootstrap_tokens.c.id == token_id, _token_state(now) == "active")
-    change = update(bootstrap_tokens).where(usable).values(usages_count=bootstrap_tokens.c.usages_count + 1)
-    if connection.execute(change).rowcount != 1:
+    if connection.execute(SPEND, {"token_id": token_id, "now": rows.to_ms(now)}).rowcount != 1:
         raise RacedError("the bootstrap token admits nobody any more")
 
 
@@ -83,15 +100,13 @@ def _token_state(now: float) -> ColumnElement[str]:
 
 
 def enrollment(connection: Connection, peer: PeerId) -> Enrollment | None:
-    return _enrollment(connection, enrollment_requests.c.peer_id == str(peer))
+    row = connection.execute(ENROLLMENT, {"peer": str(peer)}).one_or_none()
+    return None if row is None else rows.enrollment_of(row)
 
 
 def enrollment_by_id(connection: Connection, enrollment_id: int) -> Enrollment | None:
-    return _enrollment(connection, enrollment_requests.c.id == enrollment_id)
-
-
-def _enrollment(connection: Connection, where: ColumnElement[bool]) -> Enrollment | None:
-    row = connection.execute(select(enrollment_requests).where(where)).one_or_none()
+    by_id = select(enrollment_requests).where(enrollment_requests.c.id == enrollment_id)
+    row = connection.execute(by_id).one_or_none()
     return None if row is None else rows.enrollment_of(row)
 
 
@@ -147,7 +162,7 @@ def _resolve(
     if seen is not None:
         _change(connection, seen, values)
         return
-    connection.execute(insert(enrollment_requests).values(created_at=rows.to_ms(now), **values))
+    connection.execute(ADD_ENROLLMENT, {"created_at": rows.to_ms(now), **values})
 
 
 def _change(connection: Connection, seen: Enrollment, values: Mapping[str, object]) -> None:
@@ -161,16 +176,16 @@ def _change(connection: Connection, seen: Enrollment, values: Mapping[str, objec
 
 
 def node(connection: Connection, peer: PeerId) -> Node | None:
-    row = connection.execute(select(nodes).where(nodes.c.peer_id == str(peer))).one_or_none()
+    row = connection.execute(NODE, {"peer": str(peer)}).one_or_none()
     return None if row is None else rows.node_of(row)
 
 
 def admit(connection: Connection, peer: PeerId, role: str, labels: Mapping[str, str], issue: Issue, now: float) -> None:
     """Make the peer a node, or keep it one, with this credential as the last one issued to it."""
-    admitted = {"role": role, "labels_json": rows.labels_json(labels), **rows.issue_values(issue)}
-    known = update(nodes).where(nodes.c.peer_id == str(peer)).values(admitted)
-    if connection.execute(known).rowcount == 0:
-        connection.execute(insert(nodes).values(peer_id=str(peer), enrolled_at=rows.to_ms(now), **admitted))
+    values = {"peer_id": str(peer), "role": role, "labels_json": rows.labels_json(labels), **rows.issue_values(issue)}
+    put_node(connection, {**values, "enrolled_at": rows.to_ms(now)})
+    if role == ROLE_ROUTER:
+        changed(connection, Topic.LEASES)  # which list its labels
 
 
 def replace_issue(
@@ -185,8 +200,11 @@ def replace_issue(
     if owner is not None:
         access_queries.note_owner(connection, owner)
     last = and_(nodes.c.peer_id == str(peer), nodes.c.biscuit_token == presented)
-    kept = {} if labels is None else {"labels_json": rows.labels_json(labels)}
-    values = {**rows.issue_values(issue), **kept}
+    values = dict(rows.issue_values(issue))
+    if labels is not None:
+        values["labels_json"] = rows.labels_json(labels)
+        if (known := node(connection, peer)) and known.role == ROLE_ROUTER and known.labels != labels:
+            changed(connection, Topic.LEASES)  # which list its labels
     if connection.execute(update(nodes).where(last).values(values)).rowcount != 1:
         raise RacedError("another credential was issued since")
 
@@ -195,10 +213,7 @@ def replace_issue(
 
 
 def renew_lease(connection: Connection, lease: Lease) -> None:
-    values = rows.lease_values(lease)
-    known = update(routers).where(routers.c.peer_id == str(lease.peer)).values(values)
-    if connection.execute(known).rowcount == 0:
-        connection.execute(insert(routers).values(peer_id=str(lease.peer), **values))
+    put_lease(connection, {"peer_id": str(lease.peer), **rows.lease_values(lease)})
     changed(connection, Topic.LEASES)
 
 

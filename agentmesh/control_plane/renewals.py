@@ -47,8 +47,8 @@ class Renewals:
         return TokenRefreshResponse(biscuit_token=issue.credential, expire_time=to_datetime(issue.expires_at))
 
     async def _refresh_once(self, peer: PeerId, presented: bytes, name: str) -> Issue:
-        node = await self._store.node(peer)
-        standing = await self._store.access.standing(peer)
+        known = await self._store.look_up(peer)
+        node, standing = known.node, known.standing
         owner = standing.owner or Owner(peer, EnrolledBy.TOKEN)
         self._check(peer, presented, owner)
         if standing.banned:

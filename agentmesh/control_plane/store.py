@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
+import attrs
 from sqlalchemy import Connection
 
 from agentmesh.control_plane import queries
-from agentmesh.control_plane.access import AccessStore
+from agentmesh.control_plane.access import AccessStore, Standing
+from agentmesh.control_plane.access_queries import Found
 from agentmesh.control_plane.database import Database, RacedError, StoreError, open_database
 from agentmesh.control_plane.keyring import keys
 from agentmesh.control_plane.mirror import Mirror
@@ -36,6 +38,16 @@ MAX_LISTED = 1000  # rows in one answer to an admin
 MAX_RACES = 20  # times that a decision is made anew because another call was faster
 
 T = TypeVar("T")
+
+
+@attrs.frozen
+class Known:
+    """What there is of a peer."""
+
+    token: BootstrapToken | None  # that it shows
+    enrollment: Enrollment | None
+    node: Node | None
+    standing: Standing
 
 
 class Store:
@@ -67,16 +79,25 @@ class Store:
         """Revoke for good; doing it again changes nothing. False: there is no such token."""
         return await self._database.write(partial(queries.revoke_token, token_id=token_id, now=now))
 
-    async def look_up(
-        self, peer: PeerId, token_id: str
-    ) -> tuple[BootstrapToken | None, Enrollment | None, Node | None]:
-        """What a request to enroll is decided from, as of one moment."""
+    async def look_up(self, peer: PeerId, token_id: str = "") -> Known:
+        """What a request of a peer is decided from, as of one moment.
 
-        def job(connection: Connection) -> tuple[BootstrapToken | None, Enrollment | None, Node | None]:
-            found = queries.token(connection, token_id)
-            return found, queries.enrollment(connection, peer), queries.node(connection, peer)
+        Args:
+            token_id: of the bootstrap token that it shows.
+        """
+        read_standing = self.access.reading(peer, token_id)
 
-        return await self._database.read(job)
+        def job(connection: Connection) -> tuple[BootstrapToken | None, Enrollment | None, Node | None, Found]:
+            token = queries.token(connection, token_id) if token_id else None
+            return (
+                token,
+                queries.enrollment(connection, peer),
+                queries.node(connection, peer),
+                read_standing(connection),
+            )
+
+        token, enrollment, node, found = await self._database.read(job)
+        return Known(token, enrollment, node, self.access.standing_of(found))
 
     async def enrollment(self, enrollment_id: int) -> tuple[Enrollment, BootstrapToken | None] | None:
         """An enrollment and its bootstrap token, as of one moment."""

@@ -76,7 +76,7 @@ async def test_a_ban_comes_between_a_decision_and_its_change(dsn: str) -> None:
         with pytest.raises(RacedError):  # another node of the same owner
             await store.grant(request(2), None, issue(), NOW, Owner(peer(2), EnrolledBy.TOKEN, ALICE))
         assert await store.node(peer(2)) is None
-        assert (await store.look_up(peer(2), "t"))[0] == token(max_usages=5)
+        assert (await store.look_up(peer(2), "t")).token == token(max_usages=5)
         await store.grant(request(4), None, issue(), NOW, Owner(peer(4), EnrolledBy.TOKEN))
 
 

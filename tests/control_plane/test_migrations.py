@@ -57,7 +57,8 @@ async def test_what_a_release_wrote_is_kept(release: str, dsn: str) -> None:
 
 async def check_the_mesh_of_0_1_0(store: Store) -> None:
     assert [key.private_key for key in (await store.mirror.look()).keys] == [bytes(range(32))]
-    token, enrollment, node = await store.look_up(peer(1), "a1" * 32)
+    known = await store.look_up(peer(1), "a1" * 32)
+    token, enrollment, node = known.token, known.enrollment, known.node
     assert token is not None
     assert (token.max_usages, token.usages, token.description, token.revoked_at) == (5, 1, "for the lab", None)
     assert enrollment is not None

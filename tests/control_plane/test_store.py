@@ -61,7 +61,8 @@ async def test_everything_survives_reopening(dsn: str) -> None:
         await store.renew_lease(lease)
         await store.mirror.first_key(b"first", NOW)
     async with open_store(dsn) as store:
-        found, enrollment, node = await store.look_up(peer(1), "t")
+        known = await store.look_up(peer(1), "t")
+        found, enrollment, node = known.token, known.enrollment, known.node
         assert found == attrs.evolve(token(max_usages=2), usages=1)
         assert enrollment is not None
         assert (enrollment.status, enrollment.labels, enrollment.resolved_at) == (
@@ -92,7 +93,8 @@ async def test_a_refused_grant_leaves_nothing(dsn: str) -> None:
         await store.hold(request(1), None, NOW)
         with pytest.raises(RacedError):
             await store.grant(request(1), None, issue(), NOW)  # there is an enrollment by now
-        found, enrollment, node = await store.look_up(peer(1), "t")
+        known = await store.look_up(peer(1), "t")
+        found, enrollment, node = known.token, known.enrollment, known.node
         assert found is not None
         assert found.usages == 0
         assert enrollment is not None
