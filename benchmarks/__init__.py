@@ -9,5 +9,6 @@ traffic     what a caller and a server do over streams; crowd: many members in o
 commands    being a worker; processes: having workers
 results     what was found, in JSON; summary: its statistics; machine: where
 tables      for the terminal and in Markdown; charts: PNG and SVG
+control_plane  by itself: what a control plane bears, `python -m benchmarks.control_plane`
 peers/      programs for environments that are not ours
 """
