@@ -7,9 +7,11 @@ import click
 import trio
 
 from agentmesh.cli.params import admin_token_option, duration, logging_options, secret_file
+from agentmesh.cli.policy_file import policy_option
 from agentmesh.cli.program import run_program
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.dsn import parse_dsn
+from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.server import open_control_plane
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ logger = logging.getLogger(__name__)
     help="A file with that URL, for one with a password in it.",
 )
 @admin_token_option("A file with the token that admins show; without one the admin interface is closed.")
+@policy_option("The policy to begin with, in YAML: put in force when there is none yet.")
 @click.option(
     "--auto-approve-enrollment",
     is_flag=True,
@@ -100,6 +103,7 @@ def command(
     db_dsn: str,
     secret_dsn: str | None,
     admin_token: str | None,
+    policy: Policy | None,
     auto_approve_enrollment: bool,
     biscuit_ttl: float,
     lease_duration: float,
@@ -113,6 +117,7 @@ def command(
             bind_address=bind_address,
             db_dsn=secret_dsn or db_dsn,
             admin_token=admin_token,
+            policy=policy,
             auto_approve_enrollment=auto_approve_enrollment,
             biscuit_ttl=biscuit_ttl,
             lease_duration=lease_duration,

@@ -1,6 +1,7 @@
 """`agentmesh one`."""
 
 import os
+import secrets
 import shlex
 import tempfile
 from functools import partial
@@ -10,13 +11,18 @@ import click
 import trio
 
 from agentmesh.cli.membership import address
-from agentmesh.cli.params import data_dir_option, logging_options
-from agentmesh.cli.program import run_program
+from agentmesh.cli.params import data_dir_option, logging_options, secret_file
+from agentmesh.cli.policy_file import policy_option
+from agentmesh.cli.program import errors_in_one_line, run_program
+from agentmesh.control_plane.policy.model import Policy
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.one import One, OneConfig, open_one
 from agentmesh.one.one import DEFAULT_LISTEN
 from agentmesh.types import Address
 
 TOKEN_FILE = "join-token"
+ADMIN_TOKEN_FILE = "admin-token"
+SECRET_BYTES = 32
 
 
 @click.command("one")
@@ -39,13 +45,24 @@ TOKEN_FILE = "join-token"
     metavar="MULTIADDR",
     help="Where the router listens; repeat it for more. /ws behind a TCP port makes it a WebSocket, /http HTTP/2.",
 )
+@policy_option("The policy to begin with, in YAML, instead of one by which everybody may do everything.")
 @logging_options
-def command(data_dir: Path, bind_address: str, listen: tuple[Address, ...]) -> None:
+def command(data_dir: Path, bind_address: str, listen: tuple[Address, ...], policy: Policy | None) -> None:
     """Run a whole mesh in one process, for a laptop.
 
-    A control plane and a router on this machine, and a token in a file, with which members join for a day.
+    A control plane and a router on this machine, and two tokens in files: one with which members join for a day, and
+    one with which `agentmesh admin` runs the mesh.
     """
-    run_program(partial(_serve, OneConfig(data_dir=data_dir, bind_address=bind_address, listen=listen)))
+    with errors_in_one_line():
+        admin_token = secret_in(data_dir / ADMIN_TOKEN_FILE)
+    config = OneConfig(
+        data_dir=data_dir,
+        bind_address=bind_address,
+        listen=listen,
+        admin_token=admin_token,
+        policy=policy or OPEN_POLICY,
+    )
+    run_program(partial(_serve, config))
 
 
 async def _serve(config: OneConfig, stop: trio.Event) -> None:
@@ -65,6 +82,7 @@ def welcome(mesh: One, token_file: Path) -> str:
         f"  control plane  {url}",
         *(f"  router         {router}" for router in mesh.router.addresses),
         f"  join token     {token_file}",
+        f"  admin token    {token_file.with_name(ADMIN_TOKEN_FILE)}",
         "",
         "Join it with a node, beside any server:",
         "",
@@ -77,6 +95,16 @@ def welcome(mesh: One, token_file: Path) -> str:
         "Ctrl-C stops it.",
     ]
     return "\n".join(lines)
+
+
+def secret_in(path: Path) -> str:
+    """The secret in a file; a new one when there is none. Raises OSError."""
+    if path.exists():
+        return secret_file(str(path))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    write_secret(path, secret)
+    return secret
 
 
 def write_secret(path: Path, text: str) -> None:

@@ -8,6 +8,7 @@ import attrs
 from attrs import validators
 
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
@@ -29,6 +30,10 @@ class OneConfig:
     """Where the control plane serves; port 0 takes a free one."""
     listen: tuple[Address, ...] = DEFAULT_LISTEN
     """Where the router listens."""
+    admin_token: str | None = attrs.field(default=None, repr=False)
+    """What admins show; None leaves the admin interface closed."""
+    policy: Policy = OPEN_POLICY
+    """Put in force when there is none yet: everybody may do everything."""
     join_usages: int = attrs.field(default=100, validator=validators.ge(1))
     """How many members the join token lets in."""
 
@@ -55,7 +60,8 @@ async def open_one(config: OneConfig | None = None) -> AsyncGenerator[One]:
         bind_address=config.bind_address,
         db_dsn=str(config.data_dir / "control-plane.db"),
         auto_approve_enrollment=True,
-        policy=OPEN_POLICY,
+        admin_token=config.admin_token,
+        policy=config.policy,
     )
     async with open_control_plane(settings) as control_plane:
         token = await control_plane.create_token(ROLE_ROUTER, description="this process's router")

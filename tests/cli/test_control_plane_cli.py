@@ -22,6 +22,7 @@ from agentmesh.cli.params import duration
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.client import open_client
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.document import parse_policy
 from agentmesh.control_plane.store import open_store
 from agentmesh.errors import MeshError
 from agentmesh.identity import Identity
@@ -258,6 +259,7 @@ def test_every_option_has_a_help_text(command: click.Command) -> None:
         ("--lease-duration", "AGENTMESH_LEASE_DURATION", "7d", "lease_duration", 604800.0),
         ("--auto-approve-enrollment", "AGENTMESH_AUTO_APPROVE_ENROLLMENT", "1", "auto_approve_enrollment", True),
         ("--admin-token-path", "AGENTMESH_ADMIN_TOKEN_PATH", "{file}", "admin_token", ADMIN_TOKEN),
+        ("--policy-file", "AGENTMESH_POLICY_FILE", "{policy}", "policy", parse_policy({"roles": [{"name": "dev"}]})),
         (None, "AGENTMESH_ADMIN_TOKEN", "from the environment", "admin_token", "from the environment"),
     ],
 )
@@ -278,7 +280,8 @@ def test_flags_and_environment_reach_the_settings(
     monkeypatch.setattr(control_plane, "run_program", keep_config)
     file = tmp_path / "token"
     file.write_text(f"\n  {ADMIN_TOKEN}\n")
-    value = value.format(file=file)
+    (tmp_path / "policy.yaml").write_text("roles: [{name: dev}]")
+    value = value.format(file=file, policy=tmp_path / "policy.yaml")
     by_flag = [] if flag is None else [[flag] if wanted is True else [flag, value]]
     for arguments in by_flag:
         assert run("control-plane", *arguments).exit_code == 0

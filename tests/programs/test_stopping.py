@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from agentmesh.cli.one import TOKEN_FILE
+from agentmesh.cli.one import ADMIN_TOKEN_FILE, TOKEN_FILE
 from tests.programs.programs import Machine
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -18,7 +18,8 @@ async def test_programs_end_when_told_to(machine: Machine, number: signal.Signal
     async with machine.running("one", "--bind-address", "127.0.0.1:0", *address) as one:
         url = (await one.said(r"control plane +(http://\S+)"))[1]
         how_to_join = shlex.split((await one.said(r"^agentmesh (node .*)$"))[1])  # to be copied: a line of its own
-        assert stat.S_IMODE((machine.folder / "mesh" / TOKEN_FILE).stat().st_mode) == 0o600
+        for name in (TOKEN_FILE, ADMIN_TOKEN_FILE):
+            assert stat.S_IMODE((machine.folder / "mesh" / name).stat().st_mode) == 0o600
         router_token = machine.folder / "router-token"
         async with machine.running(
             "token", "create", "--role", "router", "--db-dsn", str(machine.folder / "mesh" / "control-plane.db")

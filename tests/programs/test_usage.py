@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agentmesh.cli import main
-from agentmesh.cli.one import write_secret
+from agentmesh.cli.one import secret_in, write_secret
 from agentmesh.cli.programs import MODULES
 from tests.programs.programs import Machine
 
@@ -153,6 +153,15 @@ def test_a_secret_is_its_owners_alone_whatever_was_there(tmp_path: Path) -> None
     assert path.read_text() == "secret\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_secret_that_is_there_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mesh" / "secret"
+    made = secret_in(path)
+    assert (len(made) > 40, secret_in(path)) == (True, made)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text("mine\n")
+    assert secret_in(path) == "mine"
 
 
 async def test_a_taken_port_is_one_line_that_names_it(machine: Machine) -> None:
