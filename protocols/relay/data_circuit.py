@@ -157,16 +157,15 @@ class DataCircuit(CircuitStream):
             return
         try:
             await self._control.listen()
-            if not self._control.finished:
-                data.close_now()  # else what has come can still be read
-            await self._left.wait()
+            if self._control.finished:
+                await self._left.wait()  # what has come can still be read
         except RemoteProtocolError as exc:
             self._control.error = trio.BrokenResourceError(str(exc))
             self._stream.reset(exc.code)
         except trio.ClosedResourceError:  # by us
             await _linger(data)
         except trio.Cancelled:
-            self._control.error = SessionClosedError(f"the session to {self.relay} ended")
+            self._control.error = self._control.error or SessionClosedError(f"the session to {self.relay} ended")
             self._stream.reset()
             raise
         finally:

@@ -27,12 +27,12 @@ class DataPaths:
 
     def may_have(self, session: Session) -> bool:
         """Whether circuits over this session may: we dialled the relay, in a way that works for them too."""
-        return bool(self._addresses(session)) and trio.current_time() >= self._barred_until.get(session.peer, 0.0)
+        return bool(self.addresses(session)) and trio.current_time() >= self._barred_until.get(session.peer, 0.0)
 
     def circuit(self, stream: Stream, early: bytes, peer: PeerId, limits: CircuitLimits, offer: Offer) -> DataCircuit:
         """A circuit with an offer. The caller runs its `pair`, by way of ours, and its `hold`."""
         assert self._dialer is not None
-        addresses = self._addresses(stream.session, offer.addresses)
+        addresses = self.addresses(stream.session, offer.addresses)
         return DataCircuit(stream, early, peer, limits, offer.ticket, self._dialer, addresses)
 
     async def pair(self, circuit: DataCircuit) -> None:
@@ -44,7 +44,7 @@ class DataPaths:
         self._barred_until = {relay: until for relay, until in self._barred_until.items() if until > now}
         self._barred_until[circuit.relay] = now + RETRY_INTERVAL
 
-    def _addresses(self, session: Session, named: tuple[Address, ...] = ()) -> list[Address]:
+    def addresses(self, session: Session, named: tuple[Address, ...] = ()) -> list[Address]:
         """Where we have come before, then what the relay names on the same host: it shall not send us elsewhere."""
         dialled = session.address
         if self._dialer is None or dialled is None or session.direction is not Direction.OUTBOUND:

@@ -15,25 +15,34 @@ from agentmesh.protocols.relay import (
     RelayConfig,
     Status,
 )
+from agentmesh.protocols.relay.book import CircuitEntry
+from agentmesh.protocols.relay.circuit import Circuit
 from agentmesh.protocols.relay.control import WORD_TIMEOUT
 from agentmesh.protocols.relay.data_circuit import DECISION_TIMEOUT
 from agentmesh.protocols.relay.events import Offer
+from agentmesh.protocols.relay.meeting import Meeting
+from agentmesh.protocols.relay.tickets import Side
 from agentmesh.protocols.relay.wire import (
+    DOOR_BYTE,
+    PREAMBLE_BYTES,
     WELCOME,
     encode_carried_by_streams,
     encode_hop_status,
 )
 from agentmesh.runtime.config import ConnectionLimits
+from agentmesh.runtime.doors import Door
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.messages import read_message
 from agentmesh.runtime.registry import Protocol
 from agentmesh.testing import cancel_at_every_await
-from agentmesh.types import Address
+from agentmesh.transports.pipes import MemoryPipe, PipeStream
+from agentmesh.types import Address, PeerId
 from agentmesh.wire.framing import FrameReader, encode_frame
 from tests.protocols.relay import net as nets
 from tests.protocols.relay.by_hand import Hand, Silence, come, connection, join_by_hand, near_by_hand
 from tests.protocols.relay.net import Net, assert_nothing_left, assert_refused, open_net, read_all, send_and_finish
 
+ALICE, BOB = (PeerId.from_ed25519(name * 32) for name in (b"a", b"b"))
 CROWD = 2_000  # connections; more make it longer and change nothing
 WORD = encode_frame(encode_carried_by_streams(False))
 
@@ -287,11 +296,51 @@ async def test_a_relay_that_drains_lets_its_circuits_go_on(autojump_clock: MockC
         assert net.relay.statistics().circuits == 0
 
 
+async def test_whatever_else_it_is_used_for_a_broken_circuit_says_why(autojump_clock: MockClock) -> None:
+    async with open_net() as net:
+        near, far = await net.join(), await net.join_reachable(hello_and_wait)
+        for name in ("send_eof", "wait_send_all_might_not_block", "receive_some"):
+            async with await net.circuit(near, far) as circuit:
+                await circuit.wait_send_all_might_not_block()
+                net.relay.drop(near.peer)
+                await wait_all_tasks_blocked()
+                with pytest.raises(StreamResetError) as cut:
+                    for _ in range(2):
+                        await getattr(circuit, name)()
+                assert cut.value.code == ErrorCode.GATED
+        await assert_nothing_left(net, near, far)
+
+
+async def test_a_circuit_that_is_closed_before_it_is_decided_is_reset(autojump_clock: MockClock) -> None:
+    async def close(stream: ByteStream) -> None:
+        await stream.aclose()
+
+    async with open_net() as net:
+        near, far = await net.join(dialer=Silence()), await net.join_reachable(close)
+        with pytest.raises(trio.BrokenResourceError):
+            async with await net.clients[near.peer].open_circuit(net.router.peer, far.peer) as circuit:
+                await circuit.receive_some()
+                await circuit.receive_some()
+        await assert_nothing_left(net, near, far)
+
+
+async def test_what_the_ends_say_after_the_decision_breaks_the_circuit(autojump_clock: MockClock) -> None:
+    circuit = Circuit(CircuitEntry(1, ALICE, BOB), CircuitLimits())
+    meeting = Meeting(circuit, lambda side: Offer(bytes(32)), nets.MemorySplicer(), 5.0, lambda meeting: None)
+    async with trio.open_nursery() as nursery:
+        for side in Side:
+            nursery.start_soon(meeting.attend, side, PipeStream(MemoryPipe(), MemoryPipe()))
+        await wait_all_tasks_blocked()
+        meeting.give_up()
+        assert circuit.reset_code == ErrorCode.PROTOCOL_VIOLATION
+        meeting.close()
+
+
 # ── relays and peers that do not keep to it ──
 
 
 async def lying_relay(net: Net, *answers: bytes) -> Host:
-    """A relay that gives any circuit, with these words."""
+    """A relay that gives any circuit, with these words, and welcomes any connection."""
 
     async def serve(stream: Stream) -> None:
         await read_message(stream, FrameReader(4096))
@@ -299,9 +348,16 @@ async def lying_relay(net: Net, *answers: bytes) -> Host:
             await stream.send_all(answer)
         await trio.sleep_forever()
 
-    return await net.join_raw(Protocol(HOP_ID, serve), listen="/memory/8")
+    async def welcome(stream: ByteStream, preamble: bytes) -> None:
+        if WELCOMED in answers:
+            await stream.send_all(WELCOME)
+        await trio.sleep_forever()
+
+    door = Door(DOOR_BYTE, PREAMBLE_BYTES, 5.0, welcome)
+    return await net.join_raw(Protocol(HOP_ID, serve, doors=(door,)), listen="/memory/8")
 
 
+WELCOMED = b""  # beside it
 OPEN = encode_frame(encode_hop_status(Status.OK, CircuitLimits(), offer=Offer(bytes(32))))
 
 
@@ -315,12 +371,12 @@ async def test_a_relay_that_never_decides_is_given_up(autojump_clock: MockClock)
         assert trio.current_time() - start <= DECISION_TIMEOUT + 1
 
 
-@pytest.mark.parametrize("words", [(OPEN, b"\x00"), (OPEN + b"\x02\x08",)])
+@pytest.mark.parametrize("words", [(OPEN, b"\x00"), (OPEN + b"\x02\x08",), (OPEN + b"\x02", WELCOMED)])
 async def test_a_relay_that_talks_nonsense_is_a_fault_of_its_own(
     words: tuple[bytes, ...], autojump_clock: MockClock
 ) -> None:
     async with open_net() as net:
-        near, relay = await net.join(), await lying_relay(net, *words, b"\xff" * 9)
+        near, relay = await net.join(), await lying_relay(net, *words, *([] if WELCOMED in words else [b"\xff" * 9]))
         await near.connect(relay.peer, relay.addresses)
         with pytest.raises(RemoteProtocolError):
             await net.clients[near.peer].open_circuit(relay.peer, net.router.peer)
