@@ -40,6 +40,7 @@ from agentmesh.types import Address, PeerId
 from agentmesh.wire.framing import FrameReader, encode_frame
 from tests.protocols.relay import net as nets
 from tests.protocols.relay.by_hand import Hand, Silence, come, connection, join_by_hand, near_by_hand
+from tests.protocols.relay.connections import MemorySplicer
 from tests.protocols.relay.net import Net, assert_nothing_left, assert_refused, open_net, read_all, send_and_finish
 
 ALICE, BOB = (PeerId.from_ed25519(name * 32) for name in (b"a", b"b"))
@@ -326,7 +327,7 @@ async def test_a_circuit_that_is_closed_before_it_is_decided_is_reset(autojump_c
 
 async def test_what_the_ends_say_after_the_decision_breaks_the_circuit(autojump_clock: MockClock) -> None:
     circuit = Circuit(CircuitEntry(1, ALICE, BOB), CircuitLimits())
-    meeting = Meeting(circuit, lambda side: Offer(bytes(32)), nets.MemorySplicer(), 5.0, lambda meeting: None)
+    meeting = Meeting(circuit, lambda side: Offer(bytes(32)), MemorySplicer(), 5.0, lambda meeting: None)
     async with trio.open_nursery() as nursery:
         for side in Side:
             nursery.start_soon(meeting.attend, side, PipeStream(MemoryPipe(), MemoryPipe()))
