@@ -124,6 +124,7 @@ def hold(connection: Connection, request: EnrollmentRequest, seen: Enrollment | 
     waiting = and_(
         column.token_id == request.token_id, column.status == Status.PENDING.value, column.peer_id != str(request.peer)
     )
+    connection.execute(TOKEN.with_for_update(), {"token_id": request.token_id})  # one counts at a time
     if connection.execute(select(func.count()).where(waiting)).scalar_one() >= MAX_PENDING_PER_TOKEN:
         raise TooManyPendingError("too many enrollments of this bootstrap token wait for approval")
     _resolve(connection, request, seen, {"status": Status.PENDING.value, "resolved_at": None}, now)

@@ -1,6 +1,7 @@
 """The store on both kinds of database: what is promised of each change, also when many come at once."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import attrs
@@ -12,7 +13,7 @@ from agentmesh.control_plane.database import RacedError, StoreError
 from agentmesh.control_plane.keyring import StoredKey
 from agentmesh.control_plane.queries import TooManyPendingError
 from agentmesh.control_plane.records import BootstrapToken, EnrollmentRequest, Issue, Lease, Status
-from agentmesh.control_plane.store import MAX_RACES, open_store, until_settled
+from agentmesh.control_plane.store import MAX_RACES, Store, open_store, until_settled
 from agentmesh.types import Address, PeerId
 
 NODE, ROUTER = "mesh:role:node", "mesh:role:router"
@@ -148,6 +149,24 @@ async def test_pending_enrollments_of_a_token_are_bounded(dsn: str, monkeypatch:
         await store.hold(request(4, token_id="other"), None, NOW)
         (seen,) = (await store.enrollment(1) or (None,))[:1]
         await store.hold(request(0), seen, NOW)  # who waits already may ask again
+
+
+async def test_the_bound_on_pending_enrollments_is_exact(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MAX_PENDING_PER_TOKEN", 3)
+    held = 0
+
+    async def hold(store: Store, number: int) -> None:
+        nonlocal held
+        with suppress(TooManyPendingError):
+            await store.hold(request(number), None, NOW)
+            held += 1
+
+    async with open_store(dsn) as one, open_store(dsn) as other:
+        await one.add_token(token(max_usages=100))
+        async with trio.open_nursery() as nursery:
+            for number in range(12):
+                nursery.start_soon(hold, (one, other)[number % 2], number)
+        assert held == len(await one.enrollments(Status.PENDING)) == 3
 
 
 async def test_only_the_last_credential_is_redeemed(dsn: str) -> None:
