@@ -26,6 +26,7 @@ from agentmesh.types import PeerId
 logger = logging.getLogger(__name__)
 
 KEYS_SYNC_INTERVAL = 300.0  # seconds
+MIN_KEYS_SYNC_INTERVAL = 5.0  # seconds, however many credentials there are of keys that we do not know
 WAITING_INTERVAL = 10.0  # seconds between two words on a control plane that keeps us waiting
 CLOCK_CHECK_INTERVAL = 600.0  # seconds; a machine that slept finds out this late what its wall clock says
 
@@ -58,6 +59,8 @@ class Membership:
         self._entry = Entry(identity, client, enrollment, self._verifier, wall_clock)
         self._credential: Credential
         self._renewing = trio.Lock()
+        self._issued_under: frozenset[bytes] = frozenset()  # the keys that there were when our credential was issued
+        self._unknown_key = trio.Event()  # somebody showed a credential of one
         self._on_renewed: list[Callable[[], None]] = []
 
     @property
@@ -80,7 +83,12 @@ class Membership:
         Raises:
             CredentialError: it does not admit the peer.
         """
-        return self._verifier.verify(token, peer)
+        try:
+            return self._verifier.verify(token, peer)
+        except CredentialError as exc:
+            if exc.reason == "untrusted":
+                self._unknown_key.set()  # the control plane may have a new one, and be faster with it than we
+            raise
 
     def on_renewed(self, callback: Callable[[], None]) -> None:
         """Have `callback()` called, synchronously, after each renewal: peers must be shown the new credential. It must
@@ -103,6 +111,8 @@ class Membership:
             nursery.start_soon(self._say_that_it_waits)
             resumed = await self._entry.resume(saved) if saved else None
             self._credential = resumed or await self._entry.enroll(self._lack())
+        # Of a saved credential nobody remembers. With one key there is no doubt; else it is renewed at the first look.
+        self._issued_under = self.trusted.keys if resumed is None or len(self.trusted.keys) == 1 else frozenset()
         if saved is None or resumed is None:
             self._save()
         elif saved.trusted != self.trusted:
@@ -142,6 +152,7 @@ class Membership:
                     raise CredentialError(f"the credential has expired and is not renewed: {exc}", "expired") from exc
                 logger.warning("credential not renewed", extra={"reason": exc, "expires_at": old.expires_at})
                 return False
+            self._issued_under = self.trusted.keys
             self._try_save()  # before anybody else runs: only the last credential issued can be renewed
         logger.info("credential renewed", extra={"expires_at": self._credential.expires_at})
         for callback in self._on_renewed:
@@ -175,16 +186,21 @@ class Membership:
 
     async def _follow_keys(self) -> NoReturn:
         while True:
-            await trio.sleep(KEYS_SYNC_INTERVAL)
+            with trio.move_on_after(KEYS_SYNC_INTERVAL):
+                await trio.sleep(MIN_KEYS_SYNC_INTERVAL)
+                await self._unknown_key.wait()
+            self._unknown_key = trio.Event()
             try:
                 trusted = await self.client.keys(self.trusted)
             except PLANE_ERRORS as exc:
                 logger.warning("the control plane's keys were not read", extra={"reason": exc})
-            else:
-                if trusted != self.trusted:
-                    logger.info("the control plane's keys changed", extra={"keys": len(trusted.keys)})
-                    self._verifier.trust(trusted)
-                    self._try_save()
+                continue
+            if trusted != self.trusted:
+                logger.info("the control plane's keys changed", extra={"keys": len(trusted.keys)})
+                self._verifier.trust(trusted)
+                self._try_save()
+            if not trusted.keys <= self._issued_under:
+                await self.renew()  # what signed our credential may have retired, and is not honoured for long then
 
     async def _sleep_until(self, instant: float) -> None:
         """Until the wall clock says `instant`, however it jumps."""

@@ -8,11 +8,11 @@ import trio
 from trio.testing import MockClock
 
 from agentmesh.control_plane.errors import ControlPlaneUnavailableError
-from agentmesh.credentials import SigningKey
+from agentmesh.credentials import ROLE_NODE, SigningKey, mint
 from agentmesh.errors import CredentialError
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership, StateDir
-from agentmesh.membership.membership import KEYS_SYNC_INTERVAL
+from agentmesh.membership.membership import KEYS_SYNC_INTERVAL, MIN_KEYS_SYNC_INTERVAL
 from tests.membership.plane import NODE_TOKEN, URL, Plane, membership_of, running, wall_clock
 
 HOUR = 3600.0
@@ -128,6 +128,69 @@ async def test_keys_are_followed(autojump_clock: MockClock, state: StateDir) -> 
     saved = state.load()
     assert saved is not None
     assert saved.trusted == plane.trusted
+
+
+async def test_a_new_key_brings_a_new_credential(autojump_clock: MockClock) -> None:
+    """The old key is on its way out, and with it the credential that it signed."""
+    plane = Plane()
+    async with running(membership_of(plane, Identity.generate())) as membership:
+        await trio.sleep(3 * KEYS_SYNC_INTERVAL)
+        assert plane.calls["refresh"] == 0
+        plane.keys.append(SigningKey.generate())
+        await trio.sleep(KEYS_SYNC_INTERVAL + 1)
+        assert plane.calls["refresh"] == 1
+        del plane.keys[0]
+        await trio.sleep(3 * KEYS_SYNC_INTERVAL)
+        assert plane.calls["refresh"] == 1
+        assert membership.verify(membership.token(), membership.identity.peer) == membership.credential
+
+
+async def test_a_renewal_for_a_new_key_is_tried_until_it_is_there(autojump_clock: MockClock) -> None:
+    plane, identity = Plane(), Identity.generate()
+    async with running(membership_of(plane, identity)) as membership:
+        plane.keys.append(SigningKey.generate())
+        plane.refuses.add(identity.peer)
+        plane.tokens.clear()
+        await trio.sleep(3 * KEYS_SYNC_INTERVAL + 1)
+        old = membership.credential
+        plane.refuses.clear()
+        await trio.sleep(KEYS_SYNC_INTERVAL)
+        assert membership.credential is not old
+
+
+async def test_who_resumes_while_there_are_two_keys_renews(autojump_clock: MockClock, state: StateDir) -> None:
+    plane = Plane()
+    await membership_of(plane, state.identity(), state).begin()
+    plane.keys.append(SigningKey.generate())
+    async with running(membership_of(plane, state.identity(), state)) as membership:
+        old = membership.credential
+        await trio.sleep(KEYS_SYNC_INTERVAL + 1)
+        assert membership.credential is not old
+    calls = plane.calls["refresh"]
+    del plane.keys[0]
+    async with running(membership_of(plane, state.identity(), state)):
+        await trio.sleep(2 * KEYS_SYNC_INTERVAL)
+    assert plane.calls["refresh"] == calls
+
+
+async def test_a_credential_of_an_unknown_key_is_a_reason_to_look(autojump_clock: MockClock) -> None:
+    plane, other = Plane(), Identity.generate()
+    async with running(membership_of(plane, Identity.generate())) as membership:
+        plane.keys.append(SigningKey.generate())
+        plane.roles[other.peer] = ROLE_NODE
+        token = plane.issue(other.peer).credential
+        with pytest.raises(CredentialError):
+            membership.verify(token, other.peer)
+        await trio.sleep(MIN_KEYS_SYNC_INTERVAL + 1)
+        assert membership.verify(token, other.peer).peer == other.peer
+        looks = plane.calls["keys"]
+        for _ in range(60):
+            with pytest.raises(CredentialError):
+                membership.verify(
+                    mint(SigningKey.generate(), peer=other.peer, role="r", labels={}, expires_at=2e9), other.peer
+                )
+            await trio.sleep(1)
+        assert plane.calls["keys"] - looks <= 60 / MIN_KEYS_SYNC_INTERVAL + 1
 
 
 async def test_a_full_disk_ends_who_starts_but_not_who_is_up(
