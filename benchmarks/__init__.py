@@ -1,6 +1,6 @@
 """What the mesh costs, measured beside what else moves bytes: `python -m benchmarks`.
 
-cli         the command line; progress: what is seen meanwhile
+cli         the command line; options: what its commands share; progress: what is seen meanwhile
 figures     the scenarios and what is reported of them
 run         all of a run; measure: one scenario
 growth      how cost grows with size

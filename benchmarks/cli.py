@@ -1,28 +1,25 @@
 """`python -m benchmarks`: the command line."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import signal
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import trio
 from click.core import ParameterSource
-from rich.console import Console
 
-from agentmesh.cli.params import duration
-from agentmesh.cli.program import ProgramGroup, errors_in_one_line
-from benchmarks.charts import check_charts, write_charts
+from agentmesh.cli.program import ProgramGroup, errors_in_one_line, run_program
 from benchmarks.figures import SCENARIOS
 from benchmarks.growth import SIZES, run_growth
 from benchmarks.machine import look_at_machine
-from benchmarks.progress import watching
+from benchmarks.options import Output, output_options, run_options
+from benchmarks.progress import progress_console, watching
 from benchmarks.results import Results, Settings, read_results
-from benchmarks.run import new_results, run, steps_of
+from benchmarks.run import Watch, new_results, run, steps_of
 from benchmarks.stacks.known import AGENTMESH, BASELINES, NONE, choose
-from benchmarks.tables import print_results, write_markdown
 
-F = TypeVar("F", bound=Callable[..., Any])
+INTERRUPTED = 128 + signal.SIGINT
 EPILOG = "\n".join(
     [
         "\b\nScenarios:",
@@ -31,63 +28,6 @@ EPILOG = "\n".join(
         *(f"  {stack.name:<18} {stack.title}; encryption: {stack.encryption}" for stack in BASELINES),
     ]
 )
-
-
-def output_options(command: F) -> F:
-    """Give a command --json, --markdown and --charts."""
-    for option in (
-        click.option(
-            "--charts",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="FOLDER",
-            help="Draw PNG and SVG here.",
-        ),
-        click.option(
-            "--markdown",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="Write the table into this file, between its marks if it is there.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def run_options(command: F) -> F:
-    """Give a command --repeat, --seconds, --deadline and --json, and the output options."""
-    for option in (
-        output_options,
-        click.option(
-            "--json",
-            "json_path",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="Write everything that was found here; `show` reads it.",
-        ),
-        click.option(
-            "--deadline",
-            type=duration,
-            default="40m",
-            show_default=True,
-            help="Break off after so long; what was found by then is shown.",
-        ),
-        click.option(
-            "--seconds",
-            type=click.FloatRange(0, min_open=True),
-            default=1.5,
-            show_default=True,
-            help="How long each measurement takes.",
-        ),
-        click.option(
-            "--repeat",
-            type=click.IntRange(1),
-            default=3,
-            show_default=True,
-            help="How often each is made; medians are shown.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group("benchmarks", cls=ProgramGroup, invoke_without_command=True, epilog=EPILOG)
@@ -122,7 +62,7 @@ def main(
     json_path: Path | None,
     markdown: Path | None,
     charts: Path | None,
-) -> None:
+) -> int:
     """Measure agentmesh beside what else moves bytes from one program to another.
 
     A router, a server and a caller run as three processes on loopback; every baseline does the same in the same run.
@@ -130,18 +70,17 @@ def main(
     """
     if ctx.invoked_subcommand is not None:
         _refuse_own_options(ctx, ctx.invoked_subcommand)
-        return
+        return 0
+    output = Output(json_path, markdown, charts)
     with errors_in_one_line():
-        if charts:
-            check_charts()
+        output.check()
         stacks, left_out = choose(baselines)
         chosen = tuple(name for name in SCENARIOS if not scenarios or name in scenarios)
         settings = Settings(chosen, repeat, seconds, members)
         results = _begin("scenarios", settings, stacks)
         results.left_out |= left_out
-        with watching(_progress(), steps_of(stacks, settings)) as watch:
-            trio.run(run, stacks, results, watch, deadline)
-        _finish(results, json_path, markdown, charts)
+        steps = steps_of(stacks, settings)
+        return _measure(results, steps, lambda watch: run(stacks, results, watch, deadline), output)
 
 
 def _refuse_own_options(ctx: click.Context, command: str) -> None:
@@ -175,18 +114,15 @@ def grow(
     json_path: Path | None,
     markdown: Path | None,
     charts: Path | None,
-) -> None:
+) -> int:
     """Measure how cost grows with size, at three sizes each."""
+    output = Output(json_path, markdown, charts)
     with errors_in_one_line():
-        if charts:
-            check_charts()
+        output.check()
         chosen = {name: sizes or usual for name, usual in SIZES.items() if not what or name in what}
-        settings = Settings((), repeat, seconds, 0)
-        results = _begin("growth", settings, [AGENTMESH])
+        results = _begin("growth", Settings((), repeat, seconds, 0), [AGENTMESH])
         steps = repeat * sum(map(len, chosen.values()))
-        with watching(_progress(), steps) as watch:
-            trio.run(partial(run_growth, results, chosen, watch, deadline))
-        _finish(results, json_path, markdown, charts)
+        return _measure(results, steps, lambda watch: run_growth(results, chosen, watch, deadline), output)
 
 
 @main.command()
@@ -196,29 +132,36 @@ def show(files: tuple[Path, ...], markdown: Path | None, charts: Path | None) ->
     """Show results that --json wrote, as tables and charts."""
     with errors_in_one_line():
         for results in read_results(files):
-            _finish(results, None, markdown, charts)
-
-
-def _progress() -> Console:
-    return Console(stderr=True)
+            Output(None, markdown, charts).show(results)
 
 
 def _begin(kind: str, settings: Settings, stacks: Sequence[Any]) -> Results:
     """Look at the machine, and say so when others are using it."""
     machine = look_at_machine()
-    console = _progress()
+    console = progress_console()
     console.print(f"{machine.describe()}; {machine.describe_load()}", highlight=False, style="dim")
     if machine.is_busy:
         console.print("This machine is busy. Only the ratios of this run will mean something.", style="yellow")
     return new_results(kind, machine, settings, stacks)
 
 
-def _finish(results: Results, json_path: Path | None, markdown: Path | None, charts: Path | None) -> None:
-    """JSON first: what was measured is not lost when something else fails."""
-    if json_path:
-        json_path.write_text(results.to_json())
-    print_results(Console(), results)
-    if markdown:
-        write_markdown(markdown, results)
-    for path in write_charts(charts, results) if charts else ():
-        _progress().print(f"drawn: {path}", highlight=False, style="dim")
+def _measure(results: Results, steps: int, measure: Callable[[Watch], Awaitable[None]], output: Output) -> int:
+    """Measure, and show what was found, also when SIGINT or SIGTERM came in the middle. The exit status."""
+    interrupted: list[bool] = []
+
+    async def until_told(stop: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_at, stop, nursery.cancel_scope)
+            await measure(watch)
+            nursery.cancel_scope.cancel()
+        interrupted.append(stop.is_set())
+
+    with watching(steps) as watch:
+        run_program(until_told)
+    output.show(results)
+    return INTERRUPTED if any(interrupted) else 0
+
+
+async def _cancel_at(stop: trio.Event, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()

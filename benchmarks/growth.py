@@ -145,21 +145,23 @@ async def run_growth(results: Results, sizes: dict[str, tuple[int, ...]], watch:
     Args:
         sizes: of what is to grow; keys of SIZES.
         deadline: seconds, after which the run breaks off; what it found by then is there.
-    Cancellation: safe; every process ends.
+    Cancellation: safe; every process ends, and what was found by then is in `results`.
     """
     began = time.monotonic()
-    with TemporaryDirectory(prefix="agentmesh-bench-") as folder, trio.move_on_after(deadline):
-        shared = secrets_of_a_run()
-        steps = [(what, size) for what, some in sizes.items() for size in some]
-        for repeat in range(results.settings.repeat):
-            for what, size in steps:
-                watch.begins(f"{size} {what}")
-                values, error = await _measure(what, size, results.settings.seconds, Path(folder), shared)
-                measurement = Measurement(AGENTMESH.name, what, repeat, values, size, error)
-                results.measurements.append(measurement)
-                watch.found(measurement)
-        results.is_whole = True
-    results.took = time.monotonic() - began
+    try:
+        with TemporaryDirectory(prefix="agentmesh-bench-") as folder, trio.move_on_after(deadline):
+            shared = secrets_of_a_run()
+            steps = [(what, size) for what, some in sizes.items() for size in some]
+            for repeat in range(results.settings.repeat):
+                for what, size in steps:
+                    watch.begins(f"{size} {what}")
+                    values, error = await _measure(what, size, results.settings.seconds, Path(folder), shared)
+                    measurement = Measurement(AGENTMESH.name, what, repeat, values, size, error)
+                    results.measurements.append(measurement)
+                    watch.found(measurement)
+            results.is_whole = True
+    finally:
+        results.took = time.monotonic() - began
 
 
 async def _measure(what: str, size: int, seconds: float, folder: Path, shared: Answer) -> tuple[Values, str | None]:

@@ -56,9 +56,15 @@ def _line(measurement: Measurement) -> str:
     return f"{what}: {', '.join(shown)}" if shown else what
 
 
+def progress_console() -> Console:
+    """Standard error: standard output is for results."""
+    return Console(stderr=True)
+
+
 @contextmanager
-def watching(console: Console, total: int) -> Generator[Watch]:
+def watching(total: int) -> Generator[Watch]:
     """A watch of `total` measurements, for as long as the block lasts."""
+    console = progress_console()
     if not console.is_terminal:
         yield Lines(console, total)
         return

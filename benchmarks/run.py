@@ -63,16 +63,18 @@ async def run(stacks: Sequence[Stack], results: Results, watch: Watch, deadline:
 
     Args:
         deadline: seconds, after which the run breaks off; what it found by then is there.
-    Cancellation: safe; every process ends.
+    Cancellation: safe; every process ends, and what was found by then is in `results`.
     """
     began = time.monotonic()
-    with TemporaryDirectory(prefix="agentmesh-bench-") as folder, trio.move_on_after(deadline):
-        shared = secrets_of_a_run()
-        for repeat, stack, scenarios, roles in plan(stacks, results.settings):
-            group = Group(stack, repeat, results, watch, list(scenarios))
-            await group.measure(roles, Path(folder), shared)
-        results.is_whole = True
-    results.took = time.monotonic() - began
+    try:
+        with TemporaryDirectory(prefix="agentmesh-bench-") as folder, trio.move_on_after(deadline):
+            shared = secrets_of_a_run()
+            for repeat, stack, scenarios, roles in plan(stacks, results.settings):
+                group = Group(stack, repeat, results, watch, list(scenarios))
+                await group.measure(roles, Path(folder), shared)
+            results.is_whole = True
+    finally:
+        results.took = time.monotonic() - began
 
 
 @attrs.define

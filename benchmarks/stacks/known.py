@@ -51,7 +51,7 @@ AGENTMESH = Stack(
 IN_STREAMS = attrs.evolve(
     AGENTMESH,
     name="agentmesh-streams",
-    title="agentmesh, circuits in streams",
+    title="agentmesh, without data paths",
     scenarios=ALL - {"S6"},
     settings={"direct": False, "data_path": False},
 )

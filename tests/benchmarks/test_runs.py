@@ -128,16 +128,17 @@ def test_however_it_ends_no_process_is_left(number: signal.Signals, tmp_path: Pa
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks", *arguments],
         cwd=ROOT,
-        env={**os.environ, "BENCHMARK_TEST": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
+        env={**os.environ, "BENCHMARK_TEST": str(tmp_path), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
         trio.run(_wait_until, lambda: len(marked(mark)) > 1)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=PATIENCE)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == {signal.SIGINT: 128 + signal.SIGINT, signal.SIGKILL: -signal.SIGKILL}[number]
     assert b"Traceback" not in stderr
+    assert (b"The run was broken off" in stdout) == (number is signal.SIGINT)
     trio.run(_wait_until, lambda: not marked(mark))
 
 
