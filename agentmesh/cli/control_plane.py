@@ -6,11 +6,12 @@ from functools import partial
 import click
 import trio
 
-from agentmesh.cli.params import admin_token_option, duration, logging_options, secret_file
+from agentmesh.cli.params import admin_token_option, comma_separated, duration, logging_options, secret_file
 from agentmesh.cli.policy_file import policy_option
 from agentmesh.cli.program import run_program
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.dsn import parse_dsn
+from agentmesh.control_plane.oidc.trust import DEFAULT_AUDIENCE, Trust, TrustedIssuer
 from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.server import open_control_plane
 
@@ -44,6 +45,79 @@ logger = logging.getLogger(__name__)
     help="A file with that URL, for one with a password in it.",
 )
 @admin_token_option("A file with the token that admins show; without one the admin interface is closed.")
+@click.option(
+    "--issuer",
+    "issuers",
+    callback=comma_separated,
+    default="",
+    show_default="nobody logs in",
+    metavar="URL[,URL]",
+    envvar="AGENTMESH_ISSUER",
+    show_envvar=True,
+    help="Identity providers (OpenID Connect) whose tokens admit people.",
+)
+@click.option(
+    "--workload-issuer",
+    "workload_issuers",
+    callback=comma_separated,
+    default="",
+    show_default="none",
+    metavar="URL[=SUFFIX][,…]",
+    envvar="AGENTMESH_WORKLOAD_ISSUER",
+    show_envvar=True,
+    help="Issuers whose tokens admit programs; of those whose email ends in SUFFIX only, if one is given.",
+)
+@click.option(
+    "--allowed-audiences",
+    "audiences",
+    callback=comma_separated,
+    default=DEFAULT_AUDIENCE,
+    show_default=True,
+    metavar="NAME[,NAME]",
+    envvar="AGENTMESH_ALLOWED_AUDIENCES",
+    show_envvar=True,
+    help="Whom tokens have to be for, one of these.",
+)
+@click.option(
+    "--oidc-client-id",
+    default="",
+    show_default="none",
+    envvar="AGENTMESH_OIDC_CLIENT_ID",
+    show_envvar=True,
+    help="What programs that log people in are known as to the first issuer; told on /info.",
+)
+@click.option(
+    "--require-nonce",
+    is_flag=True,
+    envvar="AGENTMESH_REQUIRE_NONCE",
+    show_envvar=True,
+    help="A token has to name the peer that registers with it as its nonce.",
+)
+@click.option(
+    "--insecure-skip-tls-verify",
+    is_flag=True,
+    envvar="AGENTMESH_INSECURE_SKIP_TLS_VERIFY",
+    show_envvar=True,
+    help="Believe issuers without looking at their certificates. For tests.",
+)
+@click.option(
+    "--oidc-session-ttl",
+    type=duration,
+    default="90d",
+    show_default=True,
+    envvar="AGENTMESH_OIDC_SESSION_TTL",
+    show_envvar=True,
+    help="How long a person's node renews its credential without another token.",
+)
+@click.option(
+    "--workload-session-ttl",
+    type=duration,
+    default="48h",
+    show_default=True,
+    envvar="AGENTMESH_WORKLOAD_SESSION_TTL",
+    show_envvar=True,
+    help="How long a program's node does.",
+)
 @policy_option("The policy to begin with, in YAML: put in force when there is none yet.")
 @click.option(
     "--auto-approve-enrollment",
@@ -103,6 +177,14 @@ def command(
     db_dsn: str,
     secret_dsn: str | None,
     admin_token: str | None,
+    issuers: tuple[str, ...],
+    workload_issuers: tuple[str, ...],
+    audiences: tuple[str, ...],
+    oidc_client_id: str,
+    require_nonce: bool,
+    insecure_skip_tls_verify: bool,
+    oidc_session_ttl: float,
+    workload_session_ttl: float,
     policy: Policy | None,
     auto_approve_enrollment: bool,
     biscuit_ttl: float,
@@ -117,6 +199,15 @@ def command(
             bind_address=bind_address,
             db_dsn=secret_dsn or db_dsn,
             admin_token=admin_token,
+            trust=Trust(
+                issuers=(*map(TrustedIssuer.parse, issuers), *map(TrustedIssuer.parse_workload, workload_issuers)),
+                audiences=audiences,
+                require_nonce=require_nonce,
+            ),
+            oidc_client_id=oidc_client_id,
+            insecure_skip_tls_verify=insecure_skip_tls_verify,
+            oidc_session_ttl=oidc_session_ttl,
+            workload_session_ttl=workload_session_ttl,
             policy=policy,
             auto_approve_enrollment=auto_approve_enrollment,
             biscuit_ttl=biscuit_ttl,

@@ -60,6 +60,11 @@ def _or_from_environment(_: click.Context, __: click.Parameter, token: str | Non
     return token or os.environ.get("AGENTMESH_ADMIN_TOKEN") or None
 
 
+def comma_separated(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
+    """The parts of "a, b,c", without the empty ones."""
+    return tuple(part for part in map(str.strip, text.split(",")) if part)
+
+
 def data_dir_option(default: str, holds: str) -> Callable[[F], F]:
     """Give a command --data-dir.
 

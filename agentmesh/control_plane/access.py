@@ -13,6 +13,7 @@ from agentmesh.control_plane.database import Database
 from agentmesh.control_plane.policy.document import parse_policy, policy_document
 from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.records import (
+    BootstrapToken,
     Issue,
     Node,
     Owner,
@@ -108,10 +109,19 @@ class AccessStore:
         """Nodes by peer ID, of those behind `after`, with whose they are."""
         return await self._database.read(partial(access_queries.nodes_listed, after=after, limit=limit))
 
+    async def nodes_of(self, identity: str) -> list[tuple[Node, Owner]]:
+        """The nodes of somebody."""
+        return await self._database.read(partial(access_queries.nodes_of, identity=identity))
+
+    async def tokens_of(self, identity: str) -> list[tuple[BootstrapToken, TokenOwner]]:
+        """The bootstrap tokens of somebody, newest first."""
+        return await self._database.read(partial(access_queries.tokens_of, identity=identity))
+
     async def user(self, user_id: str) -> User | None:
         return await self._database.read(partial(access_queries.user, user_id=user_id))
 
     async def put_user(self, user: User) -> None:
+        """Note somebody who came; of one who was here before, the first instant stays."""
         await self._database.write(partial(access_queries.put_user, user=user))
 
     async def set_autonomous_recovery(self, peer: PeerId, enabled: bool) -> bool:

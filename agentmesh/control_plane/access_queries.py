@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from agentmesh.control_plane import rows
 from agentmesh.control_plane.bans import banned_among, is_banned
 from agentmesh.control_plane.database import RacedError
-from agentmesh.control_plane.records import EnrolledBy, Node, Owner, TokenOwner, User
-from agentmesh.control_plane.schema import node_owners, nodes, policies, token_owners, users
+from agentmesh.control_plane.records import BootstrapToken, EnrolledBy, Node, Owner, TokenOwner, User
+from agentmesh.control_plane.schema import bootstrap_tokens, node_owners, nodes, policies, token_owners, users
 from agentmesh.control_plane.upserts import Upsert
 from agentmesh.types import PeerId
 
@@ -23,6 +23,7 @@ POLICY = select(policies.c.revision, policies.c.document).where(policies.c.revis
 OWNER = select(node_owners).where(node_owners.c.peer_id == bindparam("peer"))
 TOKEN_OWNER = select(token_owners).where(token_owners.c.token_id == bindparam("token"))
 upsert_owner = Upsert(node_owners)
+upsert_user = Upsert(users, kept=("created_at",))
 
 
 # ── policy ──
@@ -87,6 +88,20 @@ def nodes_listed(connection: Connection, after: str, limit: int) -> list[tuple[N
     owned = select(node_owners).where(node_owners.c.peer_id.in_([row.peer_id for row in found]))
     owners = {row.peer_id: _owner_of(row) for row in connection.execute(owned)}
     return [(rows.node_of(row), owners.get(row.peer_id)) for row in found]
+
+
+def nodes_of(connection: Connection, identity: str) -> list[tuple[Node, Owner]]:
+    owned = select(nodes, node_owners).join(node_owners, node_owners.c.peer_id == nodes.c.peer_id)
+    found = connection.execute(owned.where(node_owners.c.owner_id == identity).order_by(nodes.c.enrolled_at))
+    return [(rows.node_of(row), _owner_of(row)) for row in found]
+
+
+def tokens_of(connection: Connection, identity: str) -> list[tuple[BootstrapToken, TokenOwner]]:
+    owned = select(bootstrap_tokens, token_owners).join(token_owners, token_owners.c.token_id == bootstrap_tokens.c.id)
+    found = connection.execute(
+        owned.where(token_owners.c.owner_id == identity).order_by(bootstrap_tokens.c.created_at.desc())
+    )
+    return [(rows.token_of(row), TokenOwner(row.owner_id, row.autonomous_recovery)) for row in found]
 
 
 def _owner_of(row: rows.AnyRow) -> Owner:
@@ -155,10 +170,8 @@ def user(connection: Connection, user_id: str) -> User | None:
 
 
 def put_user(connection: Connection, user: User) -> None:
-    """Note somebody who came; of one who was here before, the first instant stays."""
-    if connection.execute(update(users).where(users.c.id == user.id).values(email=user.email)).rowcount == 0:
-        values = {"id": user.id, "issuer": user.issuer, "email": user.email, "created_at": rows.to_ms(user.created_at)}
-        connection.execute(insert(users).values(values))
+    values = {"id": user.id, "issuer": user.issuer, "email": user.email, "created_at": rows.to_ms(user.created_at)}
+    upsert_user(connection, values)
 
 
 def _claims_json(claims: Mapping[str, frozenset[str]]) -> str:

@@ -1,7 +1,6 @@
 """What an admin does about bootstrap tokens and enrollments, in JSON, behind the admin token."""
 
 import hmac
-import re
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +18,7 @@ from agentmesh.control_plane.records import BootstrapToken, Enrollment, Status, 
 from agentmesh.control_plane.refusals import bad_request, forbidden, not_found, unauthorized
 from agentmesh.control_plane.store import Store
 from agentmesh.control_plane.times import instant_text
-from agentmesh.control_plane.tokens import ROLES, create_token
+from agentmesh.control_plane.tokens import ROLES, TOKEN_ID, create_token
 
 TOKEN_FIELDS: dict[str, tuple[type, ...]] = {
     "role": (str,),
@@ -74,10 +73,9 @@ ENROLLMENT = {
         "resolved_at": {**INSTANT, "nullable": True},
     },
 }
-TOKEN_ID = Parameter("id", "What a bootstrap token is spoken of as.")
+SPOKEN_OF = Parameter("id", "What a bootstrap token is spoken of as.")
 ENROLLMENT_ID = Parameter("id", "Of the enrollment.", schema=NUMBER)
 WHICH = Parameter("status", "Only those of one status.", schema={"type": "string", "enum": list(STATUSES)})
-_TOKEN_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class AdminOnly:
@@ -155,7 +153,7 @@ class Admin:
                 door=Door.ADMIN,
                 status=204,
                 refusals=(401, 403, 404),
-                path_parameters=(TOKEN_ID,),
+                path_parameters=(SPOKEN_OF,),
             ),
             Operation(
                 method="GET",
@@ -185,7 +183,7 @@ class Admin:
 
     async def revoke_token(self, request: Request) -> Response:
         token_id: str = request.path_params["id"]
-        if not _TOKEN_ID.fullmatch(token_id) or not await self._store.revoke_token(token_id, self._wall_clock()):
+        if not TOKEN_ID.fullmatch(token_id) or not await self._store.revoke_token(token_id, self._wall_clock()):
             raise not_found("there is no such bootstrap token")
         return no_content()
 

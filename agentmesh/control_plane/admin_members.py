@@ -126,7 +126,7 @@ class AdminMembers:
         after = request.query_params.get("after", "")
         found = await self._store.access.nodes(str(parse_peer(after)) if after else "", MAX_LISTED)
         banned = (await self._store.mirror.look()).banned
-        return JSONResponse({"nodes": [_node_view(node, owner, str(node.peer) in banned) for node, owner in found]})
+        return JSONResponse({"nodes": [node_view(node, owner, str(node.peer) in banned) for node, owner in found]})
 
     async def routers(self, _: Request) -> Response:
         leases = await self._store.live_leases(self._wall_clock())
@@ -159,7 +159,8 @@ def _peer_in(request: Request) -> PeerId:
     return parse_peer(request.path_params["id"])
 
 
-def _node_view(node: Node, owner: Owner | None, banned: bool) -> dict[str, object]:
+def node_view(node: Node, owner: Owner | None, banned: bool) -> dict[str, object]:
+    """A node, as admins and its owner see it."""
     return {
         "peer_id": str(node.peer),
         "role": node.role,

@@ -14,19 +14,22 @@ from agentmesh.control_plane.authority import Authority
 from agentmesh.control_plane.callers import Callers
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.http import EXCEPTION_HANDLERS, JSON
+from agentmesh.control_plane.identity_api import IdentityApi
 from agentmesh.control_plane.info import InfoPage
 from agentmesh.control_plane.leases import Leases
 from agentmesh.control_plane.member_api import EnrollLimit, MemberApi
 from agentmesh.control_plane.members import Members
 from agentmesh.control_plane.metrics import CONTENT_TYPE, Metrics
 from agentmesh.control_plane.middleware import Counted, Dated, OpenToBrowsers
+from agentmesh.control_plane.oidc.verifier import TokenVerifier
 from agentmesh.control_plane.openapi import TEXT, document
 from agentmesh.control_plane.operations import Door, Operation, routes
 from agentmesh.control_plane.policy_api import PolicyApi
+from agentmesh.control_plane.registration import Registration
 from agentmesh.control_plane.renewals import Renewals
 from agentmesh.control_plane.store import Store
 
-FOR_BROWSERS = ("/info", "/keys", "/enroll", "/enroll/status", "/refresh", "/policies", "/revocations")
+FOR_BROWSERS = ("/info", "/keys", "/register", "/enroll", "/enroll/status", "/refresh", "/policies", "/revocations")
 
 
 class HealthApi:
@@ -67,7 +70,12 @@ class HealthApi:
 
 
 def make_app(
-    store: Store, authority: Authority, metrics: Metrics, config: Config, wall_clock: Callable[[], float]
+    store: Store,
+    authority: Authority,
+    verifier: TokenVerifier,
+    metrics: Metrics,
+    config: Config,
+    wall_clock: Callable[[], float],
 ) -> Starlette:
     """The app of one control plane.
 
@@ -75,17 +83,20 @@ def make_app(
         wall_clock: gives the seconds since 1970.
     """
     callers = Callers(store, authority, wall_clock)
-    health = HealthApi(store, metrics)
+    health, limit = HealthApi(store, metrics), EnrollLimit(config)
+    info = InfoPage(store.mirror, wall_clock, config.login)
+    registration = Registration(store, authority, verifier, config, wall_clock)
     member_api = MemberApi(
         Members(store, authority, config, wall_clock),
-        Renewals(store, authority, wall_clock),
+        Renewals(store, authority, registration, wall_clock),
         Leases(store, authority, config.lease_duration, wall_clock),
-        InfoPage(store.mirror, wall_clock),
+        info,
         authority,
-        EnrollLimit(config),
+        limit,
     )
     operations = [
         *member_api.operations(),
+        *IdentityApi(store, registration, info, limit, config, wall_clock).operations(),
         *PolicyApi(store, callers, wall_clock).operations(),
         *Admin(store, Approvals(store, authority, wall_clock), wall_clock).operations(),
         *AdminMembers(store, wall_clock).operations(),

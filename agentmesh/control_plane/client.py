@@ -4,11 +4,10 @@ Calls are retried on a budget of elapsed time; what is sent again is the same si
 answers as it did before. A clock that is off is corrected once, by the Date of the control plane's answer.
 """
 
-import base64
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random, SystemRandom
 from typing import TypeVar
 
@@ -21,22 +20,22 @@ from agentmesh.control_plane.backoff import Backoff
 from agentmesh.control_plane.errors import EnrollmentRejectedError, UnauthorizedError
 from agentmesh.control_plane.exchange import Exchange, Outgoing, open_http
 from agentmesh.control_plane.routers import RouterRecord, parse_addresses, routers_of
+from agentmesh.control_plane.signed import Signer
 from agentmesh.control_plane.vouching import vouched_keys
 from agentmesh.credentials import TrustedKeys
 from agentmesh.errors import RemoteProtocolError
-from agentmesh.identity import CHALLENGE_WINDOW, Identity, challenge_text
+from agentmesh.identity import CHALLENGE_WINDOW, Identity
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.types import Address
 from agentmesh.wire.codec import decode
 from agentmesh.wire.messages.mesh.v1 import (
-    BootstrapEnrollRequest,
     BootstrapEnrollResponse,
     ControlPlaneInfoResponse,
     EnrollmentStatus,
+    EnrollResponse,
     KeysResponse,
-    RouterLeaseRequest,
+    PolicyConfigGetResponse,
     RouterLeaseResponse,
-    TokenRefreshRequest,
     TokenRefreshResponse,
 )
 
@@ -82,7 +81,7 @@ class ControlPlaneClient:
     """
 
     def __init__(self, identity: Identity, exchange: Exchange) -> None:
-        self._identity, self._exchange = identity, exchange
+        self._signer, self._exchange = Signer(identity), exchange
 
     async def enroll(
         self,
@@ -103,46 +102,38 @@ class ControlPlaneClient:
             EnrollmentRejectedError: the token does not admit us, or an admin turned us down.
         """
 
-        def sign(unix_ms: int) -> Outgoing:
-            message = BootstrapEnrollRequest(
-                bootstrap_token=token,
-                peer_id=str(self._identity.peer),
-                public_key=self._identity.public_key_bytes,
-                requested_role=role,
-                labels=dict(labels or {}),
-                challenge_unix_ms=unix_ms,
-                challenge_signature=self._sign("enroll", unix_ms),
-            )
-            return _post("/enroll", message)
-
-        answer = await self._call(sign, BootstrapEnrollResponse)
+        answer = await self._call(self._signer.enroll(token, role, labels or {}), BootstrapEnrollResponse)
         while answer.status is EnrollmentStatus.PENDING:
             await trio.sleep(max(MIN_POLL_INTERVAL, poll_interval or answer.poll_interval_seconds))
-            answer = await self._call(self._sign_status, BootstrapEnrollResponse)
+            answer = await self._call(self._signer.enrollment_status, BootstrapEnrollResponse)
         if answer.status is EnrollmentStatus.REJECTED:
             raise EnrollmentRejectedError(f"not enrolled: {answer.error_message or 'no reason given'}")
         if answer.status is not EnrollmentStatus.APPROVED:
             raise RemoteProtocolError("the control plane's answer has no status")
         return _issued(answer)
 
-    async def refresh(self, credential: bytes) -> Issued:
+    async def register(self, jwt: str, *, role: str = "", labels: Mapping[str, str] | None = None) -> Issued:
+        """Become a member on an identity provider's word, or get a new credential as one.
+
+        Args:
+            jwt: its token, for the audience of the control plane.
+            role: "node" when it is empty.
+            labels: what the control plane is to attest.
+        """
+        return _issued(await self._call(self._signer.register(jwt, role, labels or {}), EnrollResponse))
+
+    async def refresh(self, credential: bytes, *, jwt: str = "") -> Issued:
         """Get a new credential for the last one issued to us. Keep the new one before it is used: it is the last now.
 
         If another was issued since and never reached us, that one is given.
 
+        Args:
+            jwt: what our identity provider says now; "" rests on what it said last.
         Raises:
             UnauthorizedError: it has expired, or the control plane does not know us any more.
         """
-
-        def sign(unix_ms: int) -> Outgoing:
-            signature = self._sign("refresh", unix_ms)
-            message = TokenRefreshRequest(
-                challenge_signature=signature, challenge_unix_ms=unix_ms, peer_id=str(self._identity.peer)
-            )
-            return _post("/refresh", message, Authorization=f"Bearer {base64.b64encode(credential).decode()}")
-
         try:
-            answer = await self._call(sign, TokenRefreshResponse)
+            answer = await self._call(self._signer.refresh(credential, jwt), TokenRefreshResponse)
         except UnauthorizedError as exc:
             return await self._issued_since(credential, exc)
         return Issued(credential=answer.biscuit_token, expires_at=_required(answer.expire_time))
@@ -150,7 +141,7 @@ class ControlPlaneClient:
     async def _issued_since(self, credential: bytes, refused: UnauthorizedError) -> Issued:
         """The credential that an earlier call of ours was answered with, if we never got or kept that answer."""
         try:
-            answer = await self._call(self._sign_status, BootstrapEnrollResponse)
+            answer = await self._call(self._signer.enrollment_status, BootstrapEnrollResponse)
         except UnauthorizedError:
             raise refused from None
         if answer.status is not EnrollmentStatus.APPROVED or answer.biscuit_token == credential:
@@ -178,23 +169,9 @@ class ControlPlaneClient:
         Returns:
             When the lease runs out, in wall-clock seconds of the control plane.
         """
-        load = load or RouterLoad()
-
-        def sign(unix_ms: int) -> Outgoing:
-            message = RouterLeaseRequest(
-                peer_id=str(self._identity.peer),
-                addresses=[str(address) for address in addresses],
-                biscuit=credential,
-                connected_peers=load.connected_peers,
-                dht_size=load.directory_size,
-                challenge_unix_ms=unix_ms,
-                challenge_signature=self._sign("routers-lease", unix_ms),
-                ttl=None if ttl is None else timedelta(seconds=ttl),
-                connections=load.connections,
-                connection_limit=load.connection_limit,
-            )
-            return _post("/routers/lease", message)
-
+        counts = attrs.asdict(load or RouterLoad())
+        counts["dht_size"] = counts.pop("directory_size")
+        sign = self._signer.lease(credential, addresses, counts, ttl)
         return _required((await self._call(sign, RouterLeaseResponse)).expire_time)
 
     async def info(self) -> MeshInfo:
@@ -216,13 +193,10 @@ class ControlPlaneClient:
             raise RemoteProtocolError("the control plane's key set is not of now")
         return vouched_keys(answer, trusted)
 
-    def _sign(self, purpose: str, unix_ms: int) -> bytes:
-        return self._identity.sign(challenge_text(purpose, self._identity.peer, unix_ms))
-
-    def _sign_status(self, unix_ms: int) -> Outgoing:
-        signature = base64.urlsafe_b64encode(self._sign("enroll-status", unix_ms)).decode().rstrip("=")
-        headers = {"X-Mesh-Challenge-Ts": str(unix_ms), "X-Mesh-Challenge-Sig": signature}
-        return Outgoing("GET", "/enroll/status", headers=headers, params={"peer_id": str(self._identity.peer)})
+    async def rules(self, credential: bytes) -> tuple[str, ...]:
+        """The policy in force, as rules for whoever serves calls."""
+        answer = await self._call(self._signer.policies(credential), PolicyConfigGetResponse)
+        return tuple(answer.datalog_rules)
 
     async def _call(self, sign: Callable[[int], Outgoing], kind: type[M]) -> M:
         return decode(kind, await self._exchange.call(sign))
@@ -257,11 +231,7 @@ async def open_client(
         yield ControlPlaneClient(identity, Exchange(http, wall_clock, rng or SystemRandom(), backoff or Backoff()))
 
 
-def _post(path: str, message: betterproto2.Message, **headers: str) -> Outgoing:
-    return Outgoing("POST", path, bytes(message), {"Content-Type": "application/x-protobuf", **headers})
-
-
-def _issued(answer: BootstrapEnrollResponse) -> Issued:
+def _issued(answer: BootstrapEnrollResponse | EnrollResponse) -> Issued:
     return Issued(
         credential=answer.biscuit_token,
         expires_at=_required(answer.expire_time),

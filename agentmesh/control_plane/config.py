@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from agentmesh.control_plane.dsn import parse_dsn
+from agentmesh.control_plane.oidc.trust import Trust
 from agentmesh.control_plane.policy.model import Policy
 
 HOUR = 3600.0
@@ -61,6 +62,11 @@ class Config:
     db_dsn: str = attrs.field(default="control-plane.db", validator=_db_dsn, repr=_without_password)  # see parse_dsn
     admin_token: str | None = attrs.field(default=None, repr=False)  # None: nobody is an admin
     policy: Policy | None = None  # put in force when there is none yet; without one nobody may call anything
+    trust: Trust = Trust()  # the identity providers whose tokens are believed
+    oidc_client_id: str = ""  # of the people's provider, for those who log in there
+    oidc_session_ttl: float = attrs.field(default=2160 * HOUR, validator=positive)  # seconds that a login is renewed on
+    workload_session_ttl: float = attrs.field(default=48 * HOUR, validator=positive)  # … and a program's token
+    insecure_skip_tls_verify: bool = False  # a provider's certificate is not looked at, and HTTP will do
     auto_approve_enrollment: bool = False  # a valid bootstrap token is enough; else an admin approves
     biscuit_ttl: float = attrs.field(default=24 * HOUR, validator=positive)  # seconds that a credential is valid
     lease_duration: float = attrs.field(default=HOUR / 4, validator=positive)  # seconds that a router's lease lasts
@@ -70,6 +76,12 @@ class Config:
     poll_interval: float = attrs.field(default=30.0, validator=positive)  # seconds that pending members are to wait
     enroll_rate: float = attrs.field(default=10.0, validator=positive)  # enrollment requests per second, of all callers
     enroll_burst: int = attrs.field(default=20, validator=positive)  # … and that many at once after a quiet time
+
+    @property
+    def login(self) -> tuple[str, str, str]:
+        """How people register: the issuer of their tokens, a client there, the audience; each "" if they cannot."""
+        issuer = next((issuer.url for issuer in self.trust.issuers if not issuer.workload), "")
+        return issuer, self.oidc_client_id, self.trust.audiences[0] if self.trust.issuers else ""
 
     def __attrs_post_init__(self) -> None:
         if self.key_grace_period > MAX_HONOURED_KEYS * (self.key_rotation_interval or self.key_grace_period):

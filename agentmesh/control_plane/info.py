@@ -5,9 +5,14 @@ from collections.abc import Callable
 
 from agentmesh.control_plane.mirror import Mirror, Snapshot
 from agentmesh.control_plane.records import Lease
-from agentmesh.wire.messages.mesh.v1 import BootstrapEnrollResponse, ControlPlaneInfoResponse, RouterInfo
+from agentmesh.wire.messages.mesh.v1 import (
+    BootstrapEnrollResponse,
+    ControlPlaneInfoResponse,
+    EnrollResponse,
+    RouterInfo,
+)
 
-Listing = type[BootstrapEnrollResponse]  # messages that list router_addresses
+Listing = type[BootstrapEnrollResponse] | type[EnrollResponse]  # messages that list router_addresses
 
 
 class InfoPage:
@@ -15,10 +20,13 @@ class InfoPage:
 
     Args:
         wall_clock: gives the seconds since 1970.
+        login: how people register: the issuer of their tokens, a client's ID there, the audience.
     """
 
-    def __init__(self, mirror: Mirror, wall_clock: Callable[[], float]) -> None:
-        self._mirror, self._wall_clock = mirror, wall_clock
+    def __init__(
+        self, mirror: Mirror, wall_clock: Callable[[], float], login: tuple[str, str, str] = ("", "", "")
+    ) -> None:
+        self._mirror, self._wall_clock, self._login = mirror, wall_clock, login
         self._of: Snapshot | None = None
         self._from, self._until = math.inf, -math.inf  # the instants between which it is right
         self._encoded = b""
@@ -52,7 +60,12 @@ class InfoPage:
         self._listings.clear()
         self._encoded = bytes(
             ControlPlaneInfoResponse(
-                routers=routers, router_addresses=self._addresses, banned_peer_ids=sorted(snapshot.banned)
+                oidc_issuer=self._login[0],
+                client_id=self._login[1],
+                audience=self._login[2],
+                routers=routers,
+                router_addresses=self._addresses,
+                banned_peer_ids=sorted(snapshot.banned),
             )
         )
         self._of, self._from = snapshot, now

@@ -29,6 +29,7 @@ from agentmesh.wire.messages.mesh.v1 import (
     BootstrapEnrollRequest,
     BootstrapEnrollResponse,
     ControlPlaneInfoResponse,
+    EnrollResponse,
     KeysResponse,
     RouterLeaseRequest,
     RouterLeaseResponse,
@@ -53,7 +54,7 @@ class EnrollLimit:
             raise too_many_requests("too many enroll at once; try again later", ENROLL_RETRY_AFTER)
 
 
-def with_routers(request: Request, message: BootstrapEnrollResponse, info: InfoPage) -> Response:
+def with_routers(request: Request, message: BootstrapEnrollResponse | EnrollResponse, info: InfoPage) -> Response:
     """A message with a credential, and where the routers are for whoever has it."""
     if wants_json(request):
         message.router_addresses = info.router_addresses()

@@ -38,3 +38,8 @@ def not_found(message: str) -> RefusedError:
 def too_many_requests(message: str, retry_after: int) -> RefusedError:
     """`retry_after`: seconds that the caller is asked to wait."""
     return RefusedError(HTTPStatus.TOO_MANY_REQUESTS, message, retry_after)
+
+
+def unavailable(message: str, retry_after: int) -> RefusedError:
+    """Of something that we need and that does not answer. `retry_after`: as above."""
+    return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message, retry_after)

@@ -13,6 +13,7 @@ from agentmesh.control_plane.app import make_app
 from agentmesh.control_plane.authority import Authority, open_authority
 from agentmesh.control_plane.config import Config, parse_bind_address
 from agentmesh.control_plane.metrics import Metrics
+from agentmesh.control_plane.oidc.verifier import TokenVerifier, open_verifier
 from agentmesh.control_plane.serving import serve_http
 from agentmesh.control_plane.store import Store, open_store, until_settled
 from agentmesh.control_plane.tokens import create_token
@@ -28,6 +29,7 @@ class Plane:
     store: Store
     authority: Authority
     upkeep: Upkeep
+    verifier: TokenVerifier
     wall_clock: Callable[[], float]
 
     async def create_token(self, role: str, *, max_usages: int = 1, ttl: float = 3600.0, description: str = "") -> str:
@@ -61,14 +63,17 @@ async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time
     Args:
         wall_clock: gives the seconds since 1970.
     """
-    async with open_store(config.db_dsn) as store:
+    async with (
+        open_store(config.db_dsn) as store,
+        open_verifier(config.trust, wall_clock, insecure=config.insecure_skip_tls_verify) as verifier,
+    ):
         authority = await open_authority(store, config.biscuit_ttl, wall_clock)
         if config.policy is not None:
             await until_settled(partial(store.access.first_policy, config.policy, wall_clock()))
         metrics = Metrics(store, wall_clock)
-        app = make_app(store, authority, metrics, config, wall_clock)
+        app = make_app(store, authority, verifier, metrics, config, wall_clock)
         upkeep = Upkeep(store, authority, metrics, config, wall_clock)
-        yield Plane(app, store, authority, upkeep, wall_clock)
+        yield Plane(app, store, authority, upkeep, verifier, wall_clock)
 
 
 @asynccontextmanager
@@ -86,7 +91,10 @@ async def open_control_plane(
         host, port = parse_bind_address(config.bind_address)
         async with serve_http(plane.app, host, port) as url, open_background() as background:
             background.start_soon(plane.upkeep.run)
-            yield ControlPlane(plane.app, plane.store, plane.authority, plane.upkeep, plane.wall_clock, url)
+            background.start_soon(plane.verifier.discover)
+            yield ControlPlane(
+                plane.app, plane.store, plane.authority, plane.upkeep, plane.verifier, plane.wall_clock, url
+            )
 
 
 async def run_control_plane(

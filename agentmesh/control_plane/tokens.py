@@ -1,6 +1,7 @@
 """Bootstrap tokens: invitations to enroll, known only by their hash."""
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ MAX_USAGES = 1_000_000
 MAX_TTL = 10 * 365 * 86400.0  # seconds
 MAX_DESCRIPTION_CHARACTERS = 1000
 
+TOKEN_ID = re.compile(r"[0-9a-f]{64}")  # sha256, in hex
 ROLES = {"node": ROLE_NODE, "router": ROLE_ROUTER}
 
 

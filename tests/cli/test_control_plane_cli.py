@@ -22,6 +22,7 @@ from agentmesh.cli.params import duration
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.client import open_client
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.oidc.trust import Trust, TrustedIssuer
 from agentmesh.control_plane.policy.document import parse_policy
 from agentmesh.control_plane.store import open_store
 from agentmesh.errors import MeshError
@@ -29,6 +30,8 @@ from agentmesh.identity import Identity
 
 PROGRAM = [sys.executable, "-W", "error", "-c", "from agentmesh.cli import main; main()"]
 ADMIN_TOKEN = "an admin token for tests"
+TWO_ISSUERS = Trust(issuers=(TrustedIssuer("https://a.example"), TrustedIssuer("https://b.example")))
+WORKLOADS = Trust(issuers=(TrustedIssuer("https://c.example", workload=True, email_suffix="@d.example"),))
 
 
 @pytest.fixture(autouse=True)
@@ -259,6 +262,14 @@ def test_every_option_has_a_help_text(command: click.Command) -> None:
         ("--lease-duration", "AGENTMESH_LEASE_DURATION", "7d", "lease_duration", 604800.0),
         ("--auto-approve-enrollment", "AGENTMESH_AUTO_APPROVE_ENROLLMENT", "1", "auto_approve_enrollment", True),
         ("--admin-token-path", "AGENTMESH_ADMIN_TOKEN_PATH", "{file}", "admin_token", ADMIN_TOKEN),
+        ("--issuer", "AGENTMESH_ISSUER", "https://a.example, https://b.example", "trust", TWO_ISSUERS),
+        ("--workload-issuer", "AGENTMESH_WORKLOAD_ISSUER", "https://c.example=@d.example", "trust", WORKLOADS),
+        ("--allowed-audiences", "AGENTMESH_ALLOWED_AUDIENCES", "a,b", "trust", Trust(audiences=("a", "b"))),
+        ("--require-nonce", "AGENTMESH_REQUIRE_NONCE", "1", "trust", Trust(require_nonce=True)),
+        ("--insecure-skip-tls-verify", "AGENTMESH_INSECURE_SKIP_TLS_VERIFY", "1", "insecure_skip_tls_verify", True),
+        ("--oidc-client-id", "AGENTMESH_OIDC_CLIENT_ID", "cli", "oidc_client_id", "cli"),
+        ("--oidc-session-ttl", "AGENTMESH_OIDC_SESSION_TTL", "12h", "oidc_session_ttl", 43200.0),
+        ("--workload-session-ttl", "AGENTMESH_WORKLOAD_SESSION_TTL", "2h", "workload_session_ttl", 7200.0),
         ("--policy-file", "AGENTMESH_POLICY_FILE", "{policy}", "policy", parse_policy({"roles": [{"name": "dev"}]})),
         (None, "AGENTMESH_ADMIN_TOKEN", "from the environment", "admin_token", "from the environment"),
     ],
@@ -282,7 +293,7 @@ def test_flags_and_environment_reach_the_settings(
     file.write_text(f"\n  {ADMIN_TOKEN}\n")
     (tmp_path / "policy.yaml").write_text("roles: [{name: dev}]")
     value = value.format(file=file, policy=tmp_path / "policy.yaml")
-    by_flag = [] if flag is None else [[flag] if wanted is True else [flag, value]]
+    by_flag = [] if flag is None else [[flag] if value == "1" else [flag, value]]
     for arguments in by_flag:
         assert run("control-plane", *arguments).exit_code == 0
     assert run("control-plane", **{env: value}).exit_code == 0

@@ -25,6 +25,7 @@ from agentmesh.identity import Identity, challenge_text
 from agentmesh.wire.messages.mesh.v1 import (
     BootstrapEnrollRequest,
     BootstrapEnrollResponse,
+    EnrollRequest,
     RouterLeaseRequest,
     TokenRefreshRequest,
 )
@@ -130,6 +131,16 @@ class Harness:
             public_key=identity.public_key_bytes,
             challenge_unix_ms=self.clock.ms,
             challenge_signature=sign(identity, "enroll", self.clock.ms),
+        )
+        return changed(message, **changes)
+
+    def register_request(self, identity: Identity, jwt: str, **changes: Any) -> EnrollRequest:
+        message = EnrollRequest(
+            jwt=jwt,
+            peer_id=str(identity.peer),
+            public_key=identity.public_key_bytes,
+            challenge_unix_ms=self.clock.ms,
+            challenge_signature=sign(identity, "register", self.clock.ms),
         )
         return changed(message, **changes)
 
