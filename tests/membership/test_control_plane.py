@@ -115,3 +115,26 @@ async def test_another_control_plane_at_the_same_url_is_joined_anew(tmp_path: Pa
         way = enrollment(plane, await plane.create_token(ROLE_NODE))
         async with open_membership(state.identity(), way, state=state, wall_clock=clock) as membership:
             assert membership.trusted == plane.authority.trusted != old
+
+
+async def test_key_rotation_while_members_offline(tmp_path: Path) -> None:
+    """While the old key is honoured a member comes back by itself; later on it needs an invitation."""
+    clock, state = Clock(), StateDir(tmp_path / "state")
+    async with control_plane(tmp_path, clock) as plane:
+        way = enrollment(plane, await plane.create_token(ROLE_NODE, max_usages=2, ttl=7200))
+        async with open_membership(state.identity(), way, state=state, wall_clock=clock):
+            pass
+        without = attrs.evolve(way, token=None)
+        await plane.authority.rotate(grace=600.0)
+        clock.now += 599
+        async with open_membership(state.identity(), without, state=state, wall_clock=clock) as membership:
+            assert membership.trusted == plane.authority.trusted
+            assert await membership.renew()
+            plane.authority.verify(membership.token(), membership.identity.peer)
+        await plane.authority.rotate(grace=600.0)
+        clock.now += 601
+        async with open_membership(state.identity(), without, state=state, wall_clock=clock) as membership:
+            assert not await membership.renew()
+        async with open_membership(state.identity(), way, state=state, wall_clock=clock) as membership:
+            assert membership.trusted == plane.authority.trusted
+            plane.authority.verify(membership.token(), membership.identity.peer)
