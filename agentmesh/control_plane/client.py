@@ -19,14 +19,14 @@ import trio
 from agentmesh.control_plane.backoff import Backoff
 from agentmesh.control_plane.errors import EnrollmentRejectedError, UnauthorizedError
 from agentmesh.control_plane.exchange import Exchange, Outgoing, open_http
-from agentmesh.control_plane.routers import RouterRecord, parse_addresses, routers_of
+from agentmesh.control_plane.routers import RouterRecord, parse_addresses, peers_in, routers_of
 from agentmesh.control_plane.signed import Signer
 from agentmesh.control_plane.vouching import vouched_keys
 from agentmesh.credentials import TrustedKeys
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.identity import CHALLENGE_WINDOW, Identity
 from agentmesh.transports.proxy import ProxyRules
-from agentmesh.types import Address
+from agentmesh.types import Address, PeerId
 from agentmesh.wire.codec import decode
 from agentmesh.wire.messages.mesh.v1 import (
     BootstrapEnrollResponse,
@@ -39,6 +39,7 @@ from agentmesh.wire.messages.mesh.v1 import (
     TokenRefreshResponse,
 )
 
+MAX_INFO_FIELDS = 200_000  # a field a ban: more than there is room for in an answer
 MIN_POLL_INTERVAL = 1.0  # seconds, whatever the control plane says
 
 M = TypeVar("M", bound=betterproto2.Message)
@@ -69,6 +70,7 @@ class MeshInfo:
     """The mesh as the control plane sees it."""
 
     routers: tuple[RouterRecord, ...]  # that are up
+    banned: frozenset[PeerId] = frozenset()
 
 
 class ControlPlaneClient:
@@ -175,9 +177,10 @@ class ControlPlaneClient:
         return _required((await self._call(sign, RouterLeaseResponse)).expire_time)
 
     async def info(self) -> MeshInfo:
-        """The routers that are up."""
-        answer = await self._call(lambda _: Outgoing("GET", "/info"), ControlPlaneInfoResponse)
-        return MeshInfo(routers=routers_of(answer.routers))
+        """The routers that are up, and who is banned: all who are, so whoever is not in it any more is not."""
+        body = await self._exchange.call(lambda _: Outgoing("GET", "/info"))
+        answer = decode(ControlPlaneInfoResponse, body, MAX_INFO_FIELDS)
+        return MeshInfo(routers_of(answer.routers), frozenset(peers_in(answer.banned_peer_ids)))
 
     async def keys(self, trusted: TrustedKeys | None = None) -> TrustedKeys:
         """The keys whose credentials the mesh honours now.

@@ -43,6 +43,11 @@ def parse_addresses(texts: Iterable[str]) -> tuple[Address, ...]:
     return tuple(address for text in texts if (address := _address_of(text)) is not None)
 
 
+def peers_in(texts: Iterable[str]) -> tuple[PeerId, ...]:
+    """Those that are peer IDs."""
+    return tuple(peer for text in texts if (peer := _peer_of(text)) is not None)
+
+
 def _address_of(text: str) -> Address | None:
     try:
         return Address.parse(text)

@@ -14,7 +14,7 @@ import betterproto2
 
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 
-MAX_FIELDS = 16_384  # in one message and all within it; the control plane's list of bans is the longest that there is
+MAX_FIELDS = 16_384  # in one message and all within it
 MAX_UNKNOWN_FIELDS = 64  # what a newer peer may add; betterproto2 copies all of them for each
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -39,17 +39,19 @@ class _Field:
     packed_as: int | None  # the wire type of what a length-delimited spelling holds, when there may be one
 
 
-def decode(kind: type[M], data: bytes) -> M:
+def decode(kind: type[M], data: bytes, max_fields: int = MAX_FIELDS) -> M:
     """Read a message. Fields that `kind` does not define are kept aside, as a newer peer may send some.
 
+    Args:
+        max_fields: how many there may be, in it and all within it.
     Raises:
         RemoteProtocolError: `data` is no message of that kind. The text holds nothing of `data`.
-        LimitExceededError: it has more than MAX_FIELDS fields, or MAX_UNKNOWN_FIELDS unknown ones.
+        LimitExceededError: it has more than `max_fields` fields, or MAX_UNKNOWN_FIELDS unknown ones.
     """
     unknown = 0
     for count, known in enumerate(_walk(_fields_of(kind), data), 1):
         unknown += not known
-        if count > MAX_FIELDS or unknown > MAX_UNKNOWN_FIELDS:
+        if count > max_fields or unknown > MAX_UNKNOWN_FIELDS:
             raise LimitExceededError(f"too many fields in a {kind.__name__}")
     try:
         return kind.parse(data)

@@ -29,7 +29,8 @@ from agentmesh.control_plane.errors import (
 from agentmesh.credentials import SigningKey, TrustedKeys
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.identity import Identity
-from agentmesh.types import Address
+from agentmesh.types import Address, PeerId
+from agentmesh.wire.codec import MAX_FIELDS
 from agentmesh.wire.messages.mesh.v1 import (
     BootstrapEnrollRequest,
     BootstrapEnrollResponse,
@@ -292,6 +293,22 @@ async def test_a_skewed_client_works_with_the_app(tmp_path: Path) -> None:
         assert issued.expires_at > mesh.clock.now
         await client.renew_lease(issued.credential, [], load=RouterLoad(connections=5, connection_limit=9), ttl=50.0)
         assert (await client.keys()) == mesh.plane.authority.trusted
+
+
+async def test_info_names_who_is_banned(tmp_path: Path) -> None:
+    peers = [Identity.generate().peer for _ in range(2)]
+    async with open_harness(tmp_path) as mesh, mesh.client() as client:
+        for peer in peers:
+            await mesh.plane.store.access.ban(peer, mesh.clock.now)
+        assert (await client.info()).banned == frozenset(peers)
+        await mesh.plane.store.access.unban(peers[0])
+        assert (await client.info()).banned == {peers[1]}
+
+
+async def test_a_long_list_of_bans_is_read_whole() -> None:
+    banned = [str(PeerId.from_ed25519(number.to_bytes(32))) for number in range(MAX_FIELDS + 1)]
+    async with Server(ControlPlaneInfoResponse(banned_peer_ids=banned)).client() as client:
+        assert len((await client.info()).banned) == MAX_FIELDS + 1
 
 
 async def test_info_is_made_usable() -> None:
