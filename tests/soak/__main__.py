@@ -46,6 +46,7 @@ def parse() -> argparse.Namespace:
     duration.add_argument("--seconds", type=float, default=300.0, help="how long things go wrong")
     duration.add_argument("--minutes", type=lambda text: 60 * float(text), dest="seconds")
     parser.add_argument("--real", action="store_true", help="sockets on the loopback interface, and real time")
+    parser.add_argument("--ping-interval", type=float, default=15.0, help="of real sessions, in seconds")
     rates = Rates()
     parser.add_argument("--faults", type=float, default=rates.faults, help="per member and minute")
     parser.add_argument("--transfers", type=float, default=rates.transfers, help="per member and minute")
@@ -78,7 +79,7 @@ def main() -> int:
     if arguments.real:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
-        soak = Soak(LoopbackWorld(seed), scenario)
+        soak = Soak(LoopbackWorld(seed, arguments.ping_interval), scenario)
         trio.run(soak.run)
     else:
         world = SimulatedWorld(seed)

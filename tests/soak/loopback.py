@@ -10,7 +10,7 @@ import trio
 from agentmesh.abc import Transport
 from agentmesh.node import Node
 from agentmesh.router import Router, RouterConfig, open_router_as
-from agentmesh.runtime.config import HostConfig, SessionConfig
+from agentmesh.runtime.config import ConnectionLimits, HostConfig, SessionConfig
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.transports.h2 import H2Config, H2Transport
@@ -29,19 +29,27 @@ KINDS: Sequence[tuple[str, Callable[[], Transport]]] = (  # what is behind the p
 )
 PATHS_OF_A_MEMBER = 2
 H2 = H2Config(idle_timeout=5.0)
+MAX_HANDSHAKES = 48
 
 
 class LoopbackWorld(World):
-    """Routers that listen on every transport, and members that each dial by one of them, or by all."""
+    """Routers that listen on every transport, and members that each dial by one of them, or by all.
+
+    Args:
+        seed: of the faults, as far as they are drawn as they come.
+        ping_interval: of every session, in seconds: a path that was forgotten is noticed within three of them.
+    """
 
     security = TlsContext
-    host = HostConfig(session=SessionConfig(ping_interval=4.0))
     recovery = 330.0  # a router that was in trouble may be shunned for 300
     patience = 90.0  # closed streams may linger for 60
     interval = 1.0
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ping_interval: float = SessionConfig().ping_interval) -> None:
         super().__init__(seed, time.time)
+        # Few handshakes at once: all hosts share one core, and a handshake that takes too long was for nothing.
+        limits = ConnectionLimits(max_handshakes=MAX_HANDSHAKES)
+        self.host = HostConfig(session=SessionConfig(ping_interval=ping_interval), connections=limits)
         self._chance = random.Random(seed)
         self._shims: dict[int, list[Shim]] = {}
 

@@ -31,7 +31,8 @@ def test_two_hundred_members_on_the_simulated_network() -> None:
 
 @pytest.mark.timeout(PATIENCE)
 def test_members_on_real_sockets() -> None:
-    said = soak("--real", "--seed", 1, "--members", 40, "--seconds", 12, "--faults", 4, "--transfers", 8)
+    rates = ("--faults", 4, "--transfers", 8)
+    said = soak("--real", "--seed", 1, "--members", 40, "--seconds", 12, "--ping-interval", 4, *rates)
     assert re.search(r"^transfers +64 of 64 through", said, re.MULTILINE)
 
 
