@@ -18,7 +18,7 @@ import trio
 
 MARK = "MESH_TEST_MARK"  # agentmesh's own variables do not reach what the demo starts
 PATIENCE = 30.0  # seconds for a process to say something; far more than it takes, on a machine that is busy
-STOP_PATIENCE = 8.0  # to end when it is told to, or has nothing left to do
+STOP_PATIENCE = 25.0  # to end when it is told to, or has nothing left to do; on a busy machine, too
 LOOK_INTERVAL = 0.05
 
 AGENTMESH = ("-m", "agentmesh.cli")
