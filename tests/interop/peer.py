@@ -20,7 +20,7 @@ from tests.interop.hosts import TCP, WEBSOCKET
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MADE = ROOT / ".venv-peers"
-ANSWER_TIMEOUT = 100.0  # seconds, of real time: these peers have a clock of their own. For a hundred MiB on a busy machine
+ANSWER_TIMEOUT = 100.0  # seconds of real time, for a hundred MiB on a busy machine; these have a clock of their own
 EXIT_TIMEOUT = 5.0  # seconds a peer gets to end by itself
 
 Answer = dict[str, Any]
