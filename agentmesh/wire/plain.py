@@ -43,6 +43,9 @@ class Kind(enum.Enum):
     DURATION = 8
 
 
+PRESENT = frozenset({Kind.MESSAGE, Kind.INSTANT, Kind.DURATION})  # what a message has or has not
+
+
 @attrs.frozen
 class Field:
     """A field of a message.
@@ -74,7 +77,8 @@ def to_plain(message: betterproto2.Message) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields_of(type(message)).values():
         value = getattr(message, field.name)
-        if value or field.kind is Kind.CHOICE:
+        present = value is not None and not field.repeated and field.kind in PRESENT  # though it be nothing: a ttl of 0
+        if value or present or field.kind is Kind.CHOICE:
             found[field.name] = _each_to_plain(field, value)
     return found
 
