@@ -84,7 +84,7 @@ const node = await createLibp2p({
   connectionGater: { denyDialMultiaddr: () => false },
   connectionMonitor: { enabled: false }, // its pings would come between the tests'
   connectionEncrypters: options.security.map((name) => ({ tls, noise })[name]()),
-  streamMuxers: [yamux()],
+  streamMuxers: [yamux({ streamOptions: { maxStreamWindowSize: 1024 * 1024 } })], // its read buffer ends it at 4 MiB
   transports: [tcp(), webSockets(), circuitRelayTransport()],
   services: {
     identify: identify(),
