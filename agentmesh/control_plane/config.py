@@ -61,7 +61,7 @@ class Config:
     bind_address: str = attrs.field(default="0.0.0.0:8080", validator=_bind_address)  # port 0: any free one
     db_dsn: str = attrs.field(default="control-plane.db", validator=_db_dsn, repr=_without_password)  # see parse_dsn
     admin_token: str | None = attrs.field(default=None, repr=False)  # None: nobody is an admin
-    policy: Policy | None = None  # put in force when there is none yet; without one nobody may call anything
+    policy: Policy | None = None  # put in force when there is none yet; without one no label is attested
     trust: Trust = Trust()  # the identity providers whose tokens are believed
     oidc_client_id: str = ""  # of the people's provider, for those who log in there
     oidc_session_ttl: float = attrs.field(default=2160 * HOUR, validator=positive)  # seconds that a login is renewed on
