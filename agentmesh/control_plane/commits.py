@@ -53,10 +53,10 @@ class SharedCommits:
     def _commit(self, changes: list[_Change]) -> None:
         results: list[outcome.Outcome[Any]] = []
         commit = outcome.capture(self._make, changes, results)
-        for change, result in zip(changes, results if isinstance(commit, outcome.Value) else [], strict=False):
+        if isinstance(commit, outcome.Error):
+            results = [outcome.Error(commit.error) for _ in changes]
+        for change, result in zip(changes, results, strict=True):
             change.result = result
-        for change in changes:
-            change.result = change.result or commit
 
     def _make(self, changes: list[_Change], results: list[outcome.Outcome[Any]]) -> None:
         with self._engine.begin() as connection:

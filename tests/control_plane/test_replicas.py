@@ -1,8 +1,9 @@
 """Two control planes on one database are one: what one of them was told, the other knows with its next answer."""
 
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import trio
 from sqlalchemy import Connection, Engine, event
 
+from agentmesh.control_plane.database import StoreError
 from agentmesh.control_plane.info import InfoPage
 from agentmesh.credentials import verify
 from agentmesh.identity import Identity
@@ -185,6 +187,26 @@ async def test_info_is_encoded_once_per_change(tmp_path: Path, dsn: str) -> None
         assert await page.encoded() == first
         pair.one.clock.now -= 1
         assert await page.encoded() == second
+
+
+async def test_a_look_that_fails_fails_for_all_who_wait_for_it_and_for_nobody_after(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as mesh:
+        mirror, failed = mesh.plane.store.mirror, 0
+
+        async def look() -> None:
+            nonlocal failed
+            with pytest.raises(StoreError):
+                await mirror.look()
+            failed += 1
+
+        with closing(sqlite3.connect(tmp_path / "control-plane.db")) as breaker:
+            breaker.execute("ALTER TABLE generations RENAME TO moved")
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(look)
+            breaker.execute("ALTER TABLE moved RENAME TO generations")
+        assert failed == 20
+        assert len((await mirror.look()).keys) == 1
 
 
 async def test_many_readers_share_a_look_at_the_database(tmp_path: Path, dsn: str) -> None:

@@ -66,7 +66,7 @@ class Postgres:
 
     def stop(self) -> None:
         if self._pid_file.exists():
-            self._control("stop", "-m", "immediate")
+            self._control("stop", "-m", "fast")
 
     def kill(self) -> None:
         """SIGKILL for all its processes, as when the machine goes down. They are gone when it returns."""
