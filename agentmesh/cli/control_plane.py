@@ -145,6 +145,15 @@ logger = logging.getLogger(__name__)
     help="How long a router is listed after it last said that it is up.",
 )
 @click.option(
+    "--mesh-reconnect-interval",
+    type=duration,
+    default="30s",
+    show_default=True,
+    envvar="AGENTMESH_MESH_RECONNECT_INTERVAL",
+    show_envvar=True,
+    help="How often to dial routers that are not reached, to tell them of bans, keys and policies.",
+)
+@click.option(
     "--key-rotation-interval",
     type=duration,
     default="24h",
@@ -189,6 +198,7 @@ def command(
     auto_approve_enrollment: bool,
     biscuit_ttl: float,
     lease_duration: float,
+    mesh_reconnect_interval: float,
     key_rotation_interval: float,
     key_grace_period: float,
     node_retention: float,
@@ -212,6 +222,7 @@ def command(
             auto_approve_enrollment=auto_approve_enrollment,
             biscuit_ttl=biscuit_ttl,
             lease_duration=lease_duration,
+            mesh_reconnect_interval=mesh_reconnect_interval,
             key_rotation_interval=key_rotation_interval,
             key_grace_period=key_grace_period,
             node_retention=node_retention,

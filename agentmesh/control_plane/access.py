@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from agentmesh.control_plane import access_queries, bans, queries
 from agentmesh.control_plane.access_queries import Found
 from agentmesh.control_plane.database import Database
+from agentmesh.control_plane.outbox import put_events
 from agentmesh.control_plane.policy.document import parse_policy, policy_document
 from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.records import (
@@ -50,8 +51,14 @@ class AccessStore:
         """The policy in force; the empty one when nobody has set any."""
         return self._newest(await self._database.read(partial(access_queries.policy_since, revision=self._revision)))
 
-    async def put_policy(self, policy: Policy, now: float) -> None:
-        await self._database.write(partial(access_queries.put_policy, document=_written(policy), now=now))
+    async def put_policy(self, policy: Policy, now: float, events: Sequence[bytes] = ()) -> None:
+        """Put a policy in force, and the signed events that tell of it into the outbox."""
+
+        def job(connection: Connection) -> None:
+            access_queries.put_policy(connection, _written(policy), now)
+            put_events(connection, events, now)
+
+        await self._database.write(job)
 
     async def first_policy(self, policy: Policy, now: float) -> bool:
         """Make this the policy if there is none. Whether it is now."""
@@ -130,16 +137,23 @@ class AccessStore:
 
     # ── bans ──
 
-    async def ban(self, peer: PeerId, now: float) -> list[PeerId]:
-        """Ban a peer and whoever owns it; give all the peers that are out by that, this one first."""
+    async def ban(
+        self, peer: PeerId, now: float, tell: Callable[[list[PeerId]], Sequence[bytes]] = lambda peers: ()
+    ) -> list[PeerId]:
+        """Ban a peer and whoever owns it; give all the peers that are out by that, this one first.
+
+        Args:
+            tell: makes of those peers the signed events for the outbox.
+        """
 
         def job(connection: Connection) -> list[PeerId]:
-            owner = access_queries.owner(connection, peer)
+            owner, out = access_queries.owner(connection, peer), [peer]
             bans.ban(connection, str(peer), now)
-            if owner is None or owner.identity is None:
-                return [peer]
-            bans.ban(connection, owner.identity, now)
-            return [peer, *(other for other in access_queries.peers_of(connection, owner.identity) if other != peer)]
+            if owner is not None and owner.identity is not None:
+                bans.ban(connection, owner.identity, now)
+                out += [other for other in access_queries.peers_of(connection, owner.identity) if other != peer]
+            put_events(connection, tell(out), now)
+            return out
 
         return await self._database.write(job)
 

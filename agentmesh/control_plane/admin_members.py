@@ -7,6 +7,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from agentmesh.control_plane.herald import Herald
 from agentmesh.control_plane.http import answer, no_content, read_json, read_message
 from agentmesh.control_plane.operations import Door, Operation, Parameter, Schema
 from agentmesh.control_plane.proof import parse_peer
@@ -65,8 +66,8 @@ class AdminMembers:
     wall_clock: gives the seconds since 1970.
     """
 
-    def __init__(self, store: Store, wall_clock: Callable[[], float]) -> None:
-        self._store, self._wall_clock = store, wall_clock
+    def __init__(self, store: Store, herald: Herald, wall_clock: Callable[[], float]) -> None:
+        self._store, self._herald, self._wall_clock = store, herald, wall_clock
 
     def operations(self) -> Sequence[Operation]:
         return [
@@ -134,8 +135,7 @@ class AdminMembers:
 
     async def ban(self, request: Request) -> Response:
         peer = parse_peer((await read_message(request, TokenRevokeRequest)).peer_id)
-        out = await until_settled(partial(self._store.access.ban, peer, self._wall_clock()))
-        for banned in out:
+        for banned in await self._herald.ban(peer):
             logger.warning("banned", extra={"peer": banned, "with": peer})
         return answer(request, TokenRevokeResponse(success=True))
 

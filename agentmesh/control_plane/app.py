@@ -13,6 +13,7 @@ from agentmesh.control_plane.approvals import Approvals
 from agentmesh.control_plane.authority import Authority
 from agentmesh.control_plane.callers import Callers
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.herald import Herald
 from agentmesh.control_plane.http import EXCEPTION_HANDLERS, JSON
 from agentmesh.control_plane.identity_api import IdentityApi
 from agentmesh.control_plane.info import InfoPage
@@ -72,6 +73,7 @@ class HealthApi:
 def make_app(
     store: Store,
     authority: Authority,
+    herald: Herald,
     verifier: TokenVerifier,
     metrics: Metrics,
     config: Config,
@@ -97,9 +99,9 @@ def make_app(
     operations = [
         *member_api.operations(),
         *IdentityApi(store, registration, info, limit, config, wall_clock).operations(),
-        *PolicyApi(store, callers, wall_clock).operations(),
+        *PolicyApi(store, herald, callers).operations(),
         *Admin(store, Approvals(store, authority, wall_clock), wall_clock).operations(),
-        *AdminMembers(store, wall_clock).operations(),
+        *AdminMembers(store, herald, wall_clock).operations(),
         *health.operations(),
     ]
     health.describe(operations)

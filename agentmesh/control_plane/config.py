@@ -73,6 +73,7 @@ class Config:
     key_rotation_interval: float = attrs.field(default=24 * HOUR, validator=_not_negative)  # seconds; 0: never
     key_grace_period: float = attrs.field(default=HOUR, validator=positive)  # seconds that a retired key is honoured
     node_retention: float = attrs.field(default=720 * HOUR, validator=positive)  # seconds that expired members are kept
+    mesh_reconnect_interval: float = attrs.field(default=30.0, validator=positive)  # seconds to redial routers
     poll_interval: float = attrs.field(default=30.0, validator=positive)  # seconds that pending members are to wait
     enroll_rate: float = attrs.field(default=10.0, validator=positive)  # enrollment requests per second, of all callers
     enroll_burst: int = attrs.field(default=20, validator=positive)  # … and that many at once after a quiet time

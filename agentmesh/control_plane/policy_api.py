@@ -1,13 +1,13 @@
 """The policy over HTTP: what an admin writes, what members are served."""
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmesh.control_plane.callers import Callers
+from agentmesh.control_plane.herald import Herald
 from agentmesh.control_plane.http import answer, read_message
 from agentmesh.control_plane.operations import Door, Operation
 from agentmesh.control_plane.policy.compile import check_budget, rules
@@ -15,7 +15,7 @@ from agentmesh.control_plane.policy.document import parse_policy, policy_documen
 from agentmesh.control_plane.policy.errors import PolicyError
 from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.refusals import bad_request
-from agentmesh.control_plane.store import Store, until_settled
+from agentmesh.control_plane.store import Store
 from agentmesh.wire.messages.mesh.v1 import (
     PolicyConfig,
     PolicyConfigGetResponse,
@@ -28,12 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class PolicyApi:
-    """Args:
-    wall_clock: gives the seconds since 1970.
-    """
+    """The policy's part of the interface."""
 
-    def __init__(self, store: Store, callers: Callers, wall_clock: Callable[[], float]) -> None:
-        self._store, self._callers, self._wall_clock = store, callers, wall_clock
+    def __init__(self, store: Store, herald: Herald, callers: Callers) -> None:
+        self._store, self._herald, self._callers = store, herald, callers
         self._of, self._rules = Policy(), list[str]()  # as last compiled
 
     def operations(self) -> Sequence[Operation]:
@@ -88,7 +86,7 @@ class PolicyApi:
             check_budget(policy)
         except PolicyError as exc:
             raise bad_request(str(exc)) from exc
-        await until_settled(partial(self._store.access.put_policy, policy, self._wall_clock()))
+        await self._herald.put_policy(policy)
         logger.info("policy replaced", extra={"roles": len(policy.roles), "bindings": len(policy.bindings)})
         return answer(request, PolicyConfigUpdateResponse(success=True))
 

@@ -125,4 +125,5 @@ events = Table(
     Column("id", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("published_at", BigInteger),  # NULL: not yet
 )

@@ -1,24 +1,29 @@
 """A whole control plane: the database, its keys, the app, the socket."""
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import attrs
 import trio
 from starlette.types import ASGIApp
 
+from agentmesh.abc import Transport
 from agentmesh.control_plane.app import make_app
 from agentmesh.control_plane.authority import Authority, open_authority
 from agentmesh.control_plane.config import Config, parse_bind_address
+from agentmesh.control_plane.herald import Herald
 from agentmesh.control_plane.metrics import Metrics
 from agentmesh.control_plane.oidc.verifier import TokenVerifier, open_verifier
+from agentmesh.control_plane.publisher import run_publisher
 from agentmesh.control_plane.serving import serve_http
 from agentmesh.control_plane.store import Store, open_store, until_settled
 from agentmesh.control_plane.tokens import create_token
 from agentmesh.control_plane.upkeep import Upkeep
 from agentmesh.runtime.nursery import open_background
+from agentmesh.transports.standard import standard_transports
 
 
 @attrs.frozen
@@ -28,6 +33,7 @@ class Plane:
     app: ASGIApp
     store: Store
     authority: Authority
+    herald: Herald
     upkeep: Upkeep
     verifier: TokenVerifier
     wall_clock: Callable[[], float]
@@ -70,31 +76,51 @@ async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time
         authority = await open_authority(store, config.biscuit_ttl, wall_clock)
         if config.policy is not None:
             await until_settled(partial(store.access.first_policy, config.policy, wall_clock()))
-        metrics = Metrics(store, wall_clock)
-        app = make_app(store, authority, verifier, metrics, config, wall_clock)
-        upkeep = Upkeep(store, authority, metrics, config, wall_clock)
-        yield Plane(app, store, authority, upkeep, verifier, wall_clock)
+        metrics, herald = Metrics(store, wall_clock), Herald(store, authority, wall_clock)
+        app = make_app(store, authority, herald, verifier, metrics, config, wall_clock)
+        upkeep = Upkeep(store, authority, metrics, config, wall_clock, herald.rotated)
+        yield Plane(app, store, authority, herald, upkeep, verifier, wall_clock)
 
 
 @asynccontextmanager
 async def open_control_plane(
-    config: Config, wall_clock: Callable[[], float] = time.time
+    config: Config,
+    wall_clock: Callable[[], float] = time.time,
+    *,
+    transports: Sequence[Transport] | None = None,
 ) -> AsyncGenerator[ControlPlane]:
     """`async with open_control_plane(config) as control_plane:` serves for as long as the block lasts.
 
+    Args:
+        config: the settings.
+        wall_clock: gives the seconds since 1970.
+        transports: to dial routers with; `standard_transports` when it is None.
     Raises:
         OSError: the address is taken or not ours, or the database file cannot be opened.
         ValueError: the database is one whose driver is not installed.
+        AddressError: the environment names an outbound proxy that is none.
         StoreError: the database does not answer.
     """
+    transports = standard_transports() if transports is None else transports
     async with open_plane(config, wall_clock) as plane:
         host, port = parse_bind_address(config.bind_address)
+        publish = partial(
+            run_publisher,
+            plane.store,
+            plane.authority,
+            plane.herald,
+            transports=transports,
+            reconnect_interval=config.mesh_reconnect_interval,
+            wall_clock=wall_clock,
+        )
         async with serve_http(plane.app, host, port) as url, open_background() as background:
-            background.start_soon(plane.upkeep.run)
-            background.start_soon(plane.verifier.discover)
-            yield ControlPlane(
-                plane.app, plane.store, plane.authority, plane.upkeep, plane.verifier, plane.wall_clock, url
-            )
+            for work in (plane.upkeep.run, plane.verifier.discover, publish):
+                background.start_soon(work)
+            yield ControlPlane(**_fields(plane), url=url)
+
+
+def _fields(plane: Plane) -> dict[str, Any]:
+    return {field.name: getattr(plane, field.name) for field in attrs.fields(Plane)}
 
 
 async def run_control_plane(

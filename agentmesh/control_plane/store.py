@@ -19,6 +19,7 @@ from agentmesh.control_plane.access_queries import Found
 from agentmesh.control_plane.database import Database, RacedError, StoreError, open_database
 from agentmesh.control_plane.keyring import keys
 from agentmesh.control_plane.mirror import Mirror
+from agentmesh.control_plane.outbox import Outbox
 from agentmesh.control_plane.records import (
     BootstrapToken,
     Census,
@@ -57,12 +58,14 @@ class Store:
 
     Attributes:
         access: who may do what: the policy, whose what is, bans.
+        outbox: events that the mesh is to be told of.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.mirror = Mirror(database)
         self.access = AccessStore(database)
+        self.outbox = Outbox(database)
 
     async def ping(self) -> None:
         """Return when the database answers."""

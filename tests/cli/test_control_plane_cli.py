@@ -258,6 +258,7 @@ def test_every_option_has_a_help_text(command: click.Command) -> None:
         ("--biscuit-ttl", "AGENTMESH_BISCUIT_TTL", "90m", "biscuit_ttl", 5400.0),
         ("--key-rotation-interval", "AGENTMESH_KEY_ROTATION_INTERVAL", "12h", "key_rotation_interval", 43200.0),
         ("--key-grace-period", "AGENTMESH_KEY_GRACE_PERIOD", "2h", "key_grace_period", 7200.0),
+        ("--mesh-reconnect-interval", "AGENTMESH_MESH_RECONNECT_INTERVAL", "5s", "mesh_reconnect_interval", 5.0),
         ("--node-retention", "AGENTMESH_NODE_RETENTION", "7d", "node_retention", 604800.0),
         ("--lease-duration", "AGENTMESH_LEASE_DURATION", "7d", "lease_duration", 604800.0),
         ("--auto-approve-enrollment", "AGENTMESH_AUTO_APPROVE_ENROLLMENT", "1", "auto_approve_enrollment", True),
