@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import trio
 
-from agentmesh.cli.membership import address, enrollment, membership_options, run_member
+from agentmesh.cli.membership import address, enrollment, label, membership_options, run_member
 from agentmesh.cli.params import data_dir_option, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.node import Node, NodeConfig, run_node
@@ -58,6 +58,20 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     help="How many routers to be attached to.",
 )
 @click.option(
+    "--router-selector",
+    type=label,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Attach only to routers with this label; repeat it, and a router has to have them all.",
+)
+@click.option(
+    "--router-prefer",
+    type=label,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Attach to routers with this label first; repeat it, and the more of them a router has the sooner.",
+)
+@click.option(
     "--service",
     "services",
     type=service,
@@ -80,6 +94,8 @@ def command(
     data_dir: Path,
     listen: tuple[Address, ...],
     routers: int,
+    router_selector: tuple[tuple[str, str], ...],
+    router_prefer: tuple[tuple[str, str], ...],
     services: tuple[Service, ...],
     data_path: bool,
 ) -> None:
@@ -93,6 +109,8 @@ def command(
         state_dir=data_dir,
         listen=listen,
         routers=routers,
+        router_selector=dict(router_selector),
+        router_prefer=dict(router_prefer),
         data_path=data_path,
     )
     run_program(partial(_serve, config, services))

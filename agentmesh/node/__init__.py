@@ -37,6 +37,7 @@ credential ends and is not renewed raises CredentialError, in an ExceptionGroup,
 compose      the composition
 config       every setting
 node         what the application holds
+selection    which routers a node would have (pure)
 catalogue    which routers there are, and how this node stands to each (pure)
 admissions   at which routers it is admitted
 attachments  holding routers: dial, reservation, replacement

@@ -168,10 +168,20 @@ class Attachments:
 
     async def _sync(self) -> None:
         try:
-            self.catalogue.update((await self._info()).routers)
+            info = await self._info()
         except (ControlPlaneError, RemoteProtocolError) as exc:
             logger.warning("the list of routers was not read", extra={"reason": exc})
+        else:
+            self._take(info)
         self._notify()
+
+    def _take(self, info: MeshInfo) -> None:
+        self.catalogue.update(info.routers, info.banned)
+        if (complaint := self.catalogue.selection.complaint(self.catalogue.listed)) is not None:
+            logger.warning("no router to attach to", extra={"reason": complaint})
+        for record in self.catalogue.attached:
+            if record.peer in info.banned and (session := self._host.session(record.peer)) is not None:
+                session.abort("the router is banned")
 
 
 def _circuit(address: Address, router: PeerId) -> Address:

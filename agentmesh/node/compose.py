@@ -20,6 +20,7 @@ from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.node import Node
 from agentmesh.node.paths import Paths
+from agentmesh.node.selection import Selection
 from agentmesh.protocols import auth, http, identify, ping
 from agentmesh.protocols.relay import RelayClient
 from agentmesh.runtime.admission import AdmissionBook
@@ -96,7 +97,7 @@ async def run_node_as(
     direct = standard_transports() if transports is None else transports
     dialer = next((one for one in direct if isinstance(one, DataDialer)), None) if config.data_path else None
     book, services, relay = AdmissionBook(membership.wall_clock), ServiceTable(), RelayClient(dialer)
-    catalogue = Catalogue(config.routers, rng)
+    catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
     admissions = RouterAdmissions(membership, catalogue, rng)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
     spoken = [

@@ -1,5 +1,6 @@
 """Every setting of a node, with its unit and default."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -24,6 +25,10 @@ class NodeConfig:
     """Where it listens itself. A node behind a NAT has nothing here: its routers make it reachable."""
     routers: int = attrs.field(default=2, validator=validators.ge(1))
     """How many routers it is attached to; every router when there are fewer."""
+    router_selector: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """What a router must be attested for the node to attach to it, every pair of it."""
+    router_prefer: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """What puts a router before others, the more pairs of it the sooner; among equals the one with more room."""
     ready_timeout: float = attrs.field(default=10.0, validator=validators.ge(0))
     """Seconds that opening waits for a first router. Without one the node goes on trying, and calls answer 503."""
     data_path: bool = True

@@ -43,6 +43,7 @@ class Plane:
         refuses: members that it does not honour any more.
         keys: what signs; the last of them mints.
         routers: what `info` lists.
+        banned: whom it names as banned.
         calls: how often each call was made, and how many credentials were issued.
     """
 
@@ -54,6 +55,7 @@ class Plane:
     tokens: dict[str, str] = attrs.Factory(lambda: {NODE_TOKEN: ROLE_NODE, ROUTER_TOKEN: ROLE_ROUTER})
     keys: list[SigningKey] = attrs.Factory(lambda: [SigningKey.generate()])
     routers: dict[PeerId, RouterRecord] = attrs.Factory(dict[PeerId, RouterRecord])
+    banned: set[PeerId] = attrs.Factory(set[PeerId])
     calls: Counter[str] = attrs.Factory(Counter[str])
     last: dict[PeerId, Issued] = attrs.Factory(dict[PeerId, Issued])
     roles: dict[PeerId, str] = attrs.Factory(dict[PeerId, str])
@@ -103,7 +105,7 @@ class Client:
 
     async def info(self) -> MeshInfo:
         await self._call("info")
-        return MeshInfo(tuple(self.plane.routers.values()))
+        return MeshInfo(tuple(self.plane.routers.values()), frozenset(self.plane.banned))
 
     async def renew_lease(
         self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None

@@ -1,6 +1,6 @@
 """Whole routers and nodes over a simulated network, in virtual time, with a control plane that is a value."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import Any, TypeVar
@@ -39,14 +39,22 @@ class Fleet:
     nursery: trio.Nursery
     up: dict[str, tuple[trio.Event, trio.Event]] = attrs.Factory(dict[str, tuple[trio.Event, trio.Event]])
 
-    async def router(self, name: str, *, plane: Plane | None = None, listen: int = 1, **settings: Any) -> Router:
-        """Start a router that is leased with `plane`, and listed by the fleet's."""
+    async def router(
+        self,
+        name: str,
+        *,
+        plane: Plane | None = None,
+        listen: int = 1,
+        labels: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Router:
+        """Start a router that is leased with `plane`, and listed by the fleet's, attested `labels`."""
         plane = plane or self.plane
         membership = await self._member(plane, ROUTER_TOKEN)
         config = RouterConfig(enrollment=Enrollment(control_plane="http://cp"), listen=(ANY,) * listen, **settings)
         opening = open_router_as(membership, config, transports=[self.network.transport(name)])
         router: Router = await self.nursery.start(self._keep, name, opening)
-        self.plane.routers[router.peer] = plane.routers[router.peer]
+        self.plane.routers[router.peer] = attrs.evolve(plane.routers[router.peer], labels=labels or {})
         return router
 
     async def node(self, name: str, *, protocols: Sequence[Protocol] = (), **settings: Any) -> Node:

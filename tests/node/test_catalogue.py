@@ -6,8 +6,6 @@ from random import Random
 
 import attrs
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import LocalProtocolError
@@ -15,6 +13,7 @@ from agentmesh.node.catalogue import (
     FIRST_REDIAL_WAIT,
     MAX_ATTEMPTS,
     MAX_ROUTERS,
+    MAX_SHUN_TIME,
     ROWS,
     SHUN_TIME,
     STEADY_TIME,
@@ -171,6 +170,76 @@ def test_a_router_that_is_held_is_kept_when_it_is_not_listed_any_more_and_forgot
     assert catalogue.choose(100.0) == []
 
 
+def test_a_banned_router_is_never_chosen() -> None:
+    catalogue = Catalogue(2, Random(1))
+    catalogue.update(RECORDS[:2], {PEERS[0]})
+    assert (catalogue.choose(0.0), catalogue.listed) == ([RECORDS[1]], (RECORDS[1],))
+
+
+def attached_to(*records: RouterRecord, listed: Sequence[RouterRecord] = RECORDS) -> Catalogue:
+    catalogue = catalogue_of(*records, wanted=len(records))
+    for chosen in catalogue.choose(0.0):
+        catalogue.admitted(chosen.peer, 0.0)
+    catalogue.update(listed)
+    return catalogue
+
+
+def test_a_router_that_sends_us_away_is_replaced_while_its_session_lasts() -> None:
+    catalogue = attached_to(*RECORDS[:2])
+    catalogue.sent_away(PEERS[0], 30.0, 100.0)
+    assert catalogue.state(PEERS[0]) is State.LEAVING
+    assert peers(catalogue.attached) == [PEERS[1]]
+    (replacement,) = catalogue.choose(100.0)
+    assert replacement.peer not in PEERS[:2]
+    catalogue.lost(PEERS[0], 105.0)
+    assert catalogue.state(PEERS[0]) is State.WAITING
+    assert catalogue.deadline == 130.0
+    catalogue.choose(130.0)
+    assert catalogue.state(PEERS[0]) is State.SUSPECT
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "shunned"), [(0.0, SHUN_TIME), (1.0, 1.0), (600.0, 600.0), (1e6, MAX_SHUN_TIME)]
+)
+def test_how_long_a_router_that_sent_us_away_is_left_alone(retry_after: float, shunned: float) -> None:
+    catalogue = attached_to(*RECORDS[:2])
+    catalogue.sent_away(PEERS[0], retry_after, 100.0)
+    catalogue.lost(PEERS[0], 100.0)
+    assert catalogue.deadline == 100.0 + shunned
+
+
+def test_a_session_that_outlives_the_shunning_is_no_reason_to_wait() -> None:
+    catalogue = attached_to(*RECORDS[:1], listed=RECORDS[:1])
+    catalogue.sent_away(PEERS[0], 1.0, 100.0)
+    assert catalogue.choose(105.0) == []
+    catalogue.lost(PEERS[0], 105.0)
+    assert catalogue.choose(105.0) == [RECORDS[0]]
+
+
+def test_whoever_was_sent_away_by_every_router_tries_them_after_a_minute() -> None:
+    catalogue = attached_to(*RECORDS[:2], listed=RECORDS[:2])
+    for peer in PEERS[:2]:
+        catalogue.sent_away(peer, 3600.0, 100.0)
+        catalogue.lost(peer, 101.0)
+    assert catalogue.deadline == 160.0
+    assert len(catalogue.choose(160.0)) == 1
+
+
+def test_the_order_of_attachments_is_that_in_which_they_came_about() -> None:
+    catalogue = catalogue_of(*RECORDS[:3], wanted=3)
+    catalogue.choose(0.0)
+    for peer in (PEERS[2], PEERS[0], PEERS[1]):
+        catalogue.admitted(peer, 0.0)
+    assert peers(catalogue.attached) == [PEERS[2], PEERS[0], PEERS[1]]
+    catalogue.update(RECORDS[:2])
+    catalogue.update(RECORDS)
+    assert peers(catalogue.attached) == [PEERS[2], PEERS[0], PEERS[1]]
+    catalogue.lost(PEERS[2], 100.0)
+    (replacement,) = catalogue.choose(100.0)
+    catalogue.admitted(replacement.peer, 100.0)
+    assert peers(catalogue.attached) == [PEERS[0], PEERS[1], replacement.peer]
+
+
 def test_new_addresses_of_a_router_are_taken_on_also_while_it_is_held() -> None:
     catalogue = catalogue_of(RECORDS[0])
     catalogue.choose(0.0)
@@ -197,12 +266,12 @@ def test_a_list_is_read_up_to_its_bound() -> None:
     assert len(catalogue) == 0
 
 
-@pytest.mark.parametrize("misuse", ["admitted", "failed", "lost"])
+@pytest.mark.parametrize("misuse", ["admitted", "failed", "lost", "sent_away"])
 @pytest.mark.parametrize("peer", [PEERS[0], PEERS[1]], ids=["free", "unknown"])
 def test_a_report_that_does_not_fit_is_our_own_fault(misuse: str, peer: PeerId) -> None:
     catalogue = catalogue_of(RECORDS[0])
     with pytest.raises(LocalProtocolError):
-        getattr(catalogue, misuse)(peer, 0.0)
+        getattr(catalogue, misuse)(peer, *([60.0] if misuse == "sent_away" else []), 0.0)
     assert catalogue.state(PEERS[0]) is State.FREE
 
 
@@ -211,120 +280,3 @@ def test_an_attempt_that_is_under_way_can_not_be_lost() -> None:
     catalogue.choose(0.0)
     with pytest.raises(LocalProtocolError, match="while attaching"):
         catalogue.lost(PEERS[0], 0.0)
-
-
-@attrs.define
-class Standing:
-    """What the model knows of one router."""
-
-    state: str = "free"
-    failures: int = 0
-    not_before: float = -math.inf
-    since: float = 0.0
-
-
-class Driver(RuleBasedStateMachine):
-    """Every order of lists, choices, outcomes and clock, against a model with none of the catalogue's code."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.wanted = 2
-        self.catalogue = Catalogue(self.wanted, Random(0))
-        self.listed = set[PeerId]()
-        self.model = dict[PeerId, Standing]()
-
-    def those(self, state: str) -> list[PeerId]:
-        return [peer for peer, standing in self.model.items() if standing.state == state]
-
-    @rule(listed=st.lists(st.sampled_from(RECORDS), unique_by=lambda record: record.peer))
-    def read(self, listed: list[RouterRecord]) -> None:
-        self.catalogue.update(listed)
-        self.listed = set(peers(listed))
-        for peer in self.listed:
-            self.model.setdefault(peer, Standing())
-        self.forget()
-
-    @rule()
-    def choose(self) -> None:
-        ready = [p for p in self.those("free") if p in self.listed and self.model[p].not_before <= self.now]
-        if (last := self.last_resort()) is not None and self.model[last].not_before - SHUN_TIME + 60 <= self.now:
-            ready = ready or [last]
-        missing = self.wanted - len(self.those("attaching")) - len(self.those("attached"))
-        chosen = peers(self.catalogue.choose(self.now))
-        assert len(chosen) == len(set(chosen)) == min(max(missing, 0), len(ready))
-        assert set(chosen) <= set(ready)
-        for peer in chosen:
-            self.model[peer].state = "attaching"
-        for peer in ready:
-            if self.model[peer].not_before <= self.now:
-                self.model[peer].failures %= 6
-
-    @precondition(lambda self: self.those("attaching"))
-    @rule(data=st.data())
-    def admit(self, data: st.DataObject) -> None:
-        peer = data.draw(st.sampled_from(self.those("attaching")))
-        self.catalogue.admitted(peer, self.now)
-        self.model[peer].state, self.model[peer].since = "attached", self.now
-
-    @precondition(lambda self: self.those("attaching"))
-    @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
-        peer = data.draw(st.sampled_from(self.those("attaching")))
-        self.catalogue.failed(peer, self.now)
-        self.set_back(self.model[peer])
-        self.forget()
-
-    @precondition(lambda self: self.those("attached"))
-    @rule(data=st.data())
-    def lose(self, data: st.DataObject) -> None:
-        peer = data.draw(st.sampled_from(self.those("attached")))
-        self.catalogue.lost(peer, self.now)
-        standing = self.model[peer]
-        if self.now - standing.since < STEADY_TIME:
-            self.set_back(standing)
-        else:
-            standing.state, standing.failures, standing.not_before = "free", 0, -math.inf
-        self.forget()
-
-    @rule(seconds=st.sampled_from([0.5, 2.0, 10.0, 61.0, 300.0]))
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-    def set_back(self, standing: Standing) -> None:
-        standing.failures = min(standing.failures + 1, 6)
-        wait = SHUN_TIME if standing.failures == 6 else 2.0**standing.failures
-        standing.state, standing.not_before = "free", self.now + wait
-
-    def last_resort(self) -> PeerId | None:
-        """Of whoever shuns all that there are, the one whose time comes first."""
-        standings = {p: s for p, s in self.model.items() if p in self.listed or s.state != "free"}
-        shunned = [p for p, s in standings.items() if s.state == "free" and s.failures == 6 and s.not_before > self.now]
-        if not shunned or len(shunned) < len(standings):
-            return None
-        return min(shunned, key=lambda peer: standings[peer].not_before)
-
-    def forget(self) -> None:
-        self.model = {p: s for p, s in self.model.items() if p in self.listed or s.state != "free"}
-
-    @invariant()
-    def never_more_than_wanted(self) -> None:
-        assert len(self.those("attaching")) + len(self.those("attached")) <= self.wanted
-        assert set(peers(self.catalogue.attached)) == set(self.those("attached"))
-        assert self.catalogue.is_short == (len(self.those("attached")) < self.wanted)
-
-    @invariant()
-    def nothing_is_kept_that_is_neither_listed_nor_held(self) -> None:
-        assert len(self.catalogue) == len(self.model) <= len(PEERS)
-        assert set(peers(self.catalogue.listed)) == self.listed
-        assert all(self.catalogue.state(peer) is not None for peer in self.model)
-
-    @invariant()
-    def the_deadline_wakes_whoever_waits_for_the_next_router(self) -> None:
-        waits = [s.not_before for s in self.model.values() if s.state == "free" and s.not_before > self.now]
-        assert self.catalogue.deadline <= min(waits, default=math.inf)
-        if (last := self.last_resort()) is not None:
-            assert self.catalogue.deadline == self.model[last].not_before - SHUN_TIME + 60
-
-
-TestCatalogueInEveryOrder = Driver.TestCase
