@@ -87,7 +87,7 @@ class Call:
 
     Attributes:
         method: of the HTTP request; None when the call is none.
-        path: as the service sees it, without a query.
+        path: as the service sees it, percent signs as they were sent, without a query.
     """
 
     type: str
@@ -171,7 +171,7 @@ class Authorizer:
         self._decisions: dict[tuple[bytes, bytes, Call], bool] = {}
 
     def check(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> None:
-        """Return if the call is allowed.
+        """Return if the call is allowed. Only the first of its kind costs an evaluation.
 
         Args:
             caller: verified, just now.
@@ -180,6 +180,16 @@ class Authorizer:
         Raises:
             CredentialError: it is not; "denied".
         """
+        # Whoever may call a service in any way may call it in this one: there is nothing that forbids. So a service
+        # whose grant is not narrowed is one decision, however many paths are asked for.
+        plain = Call(call.type, call.name)
+        if self._allows(caller, provider, plain, trusted) or self._allows(caller, provider, call, trusted):
+            return
+        if not self._rules.texts:
+            raise CredentialError("the mesh has no policy, so that nobody may call anything", "denied")
+        raise CredentialError(f"no role of {caller.peer} grants this call of {call.type}://{call.name} here", "denied")
+
+    def _allows(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> bool:
         key = (caller.token, provider.token, call)
         allowed = self._decisions.pop(key, None)
         if allowed is None:
@@ -187,12 +197,11 @@ class Authorizer:
             if len(self._decisions) >= MAX_DECISIONS:
                 del self._decisions[next(iter(self._decisions))]
         self._decisions[key] = allowed
-        if not allowed:
-            raise CredentialError(f"no role of {caller.peer} grants {call.type}://{call.name} here", "denied")
+        return allowed
 
     def _decide(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> bool:
         builder: Any = self._rules.builder(caller)
-        for fact in _facts_of(call, provider):
+        for fact in _facts_of(call, caller, provider):
             builder.add_fact(fact.built())
         builder.set_limits(LIMITS)
         token: Biscuit = authenticate(caller.token, trusted)
@@ -223,8 +232,9 @@ def _matcher(form: str | None, text: str) -> Callable[[str], bool]:
             return lambda value: True
 
 
-def _facts_of(call: Call, provider: Credential) -> Iterator[Fact]:
+def _facts_of(call: Call, caller: Credential, provider: Credential) -> Iterator[Fact]:
     yield Fact("service", (call.type, call.name))
+    yield Fact("connection_peer_id", (str(caller.peer),))
     if call.method is not None:
         yield Fact("method", (call.method,))
     if call.path is not None:

@@ -137,7 +137,8 @@ class CredentialError(MeshError):
     """A credential does not admit its bearer.
 
     Attributes:
-        reason: "malformed", "untrusted" (no trusted key signed it), "expired", "wrong_peer", "wrong_role" or "blocks".
+        reason: "malformed", "untrusted" (no trusted key signed it), "expired", "wrong_peer", "wrong_role" or "blocks";
+            of a good one, "denied" (no role of its bearer grants this) or "undecided" (the policy is not known yet).
     """
 
     def __init__(self, message: str, reason: str) -> None:

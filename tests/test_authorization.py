@@ -134,16 +134,45 @@ def test_decisions_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(MeshRules, "builder", counted)
     monkeypatch.setattr(authorization, "MAX_DECISIONS", 2)
-    authorizer, caller, provider = Authorizer(MeshRules()), shown(SERVICE, EVERYWHERE), shown(peer=PROVIDER)
+    rules = MeshRules(['a("b") <- role("c")'])
+    authorizer, caller, provider = Authorizer(rules), shown(SERVICE, EVERYWHERE), shown(peer=PROVIDER)
     for _ in range(3):
         authorizer.check(caller, provider, CALL, TRUSTED)
     assert len(built) == 1
     for name in ("a", "b", "a"):
-        with pytest.raises(CredentialError, match=f"no role of {CALLER} grants mcp://{name} here"):
+        with pytest.raises(CredentialError, match=f"no role of {CALLER} grants this call of mcp://{name} here"):
             authorizer.check(caller, provider, Call("mcp", name), TRUSTED)
     assert len(built) == 3
     authorizer.check(caller, provider, CALL, TRUSTED)  # it was forgotten meanwhile
     assert len(built) == 4
+
+
+def test_a_service_that_is_granted_whole_is_one_decision_whatever_is_asked_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = list[Call]()
+    decide = Authorizer._decide  # pyright: ignore[reportPrivateUsage]
+
+    def counted(self: Authorizer, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> bool:
+        made.append(call)
+        return decide(self, caller, provider, call, trusted)
+
+    monkeypatch.setattr(Authorizer, "_decide", counted)
+    authorizer, caller, provider = Authorizer(MeshRules()), shown(SERVICE, EVERYWHERE), shown(peer=PROVIDER)
+    for n in range(10):
+        authorizer.check(caller, provider, Call("mcp", "calc", "GET", f"/{n}"), TRUSTED)
+    assert made == [CALL]
+
+
+def test_a_mesh_without_a_policy_says_so() -> None:
+    with pytest.raises(CredentialError, match="has no policy"):
+        Authorizer(MeshRules()).check(shown(), shown(peer=PROVIDER), CALL, TRUSTED)
+
+
+def test_a_rule_may_ask_who_calls() -> None:
+    rules = [f'{SERVICE} <- connection_peer_id("{CALLER}")', f"{EVERYWHERE} <- node($x)"]
+    assert allowed(shown(), *rules)
+    assert not allowed(shown(peer=PeerId.from_ed25519(bytes(32))), *rules)
 
 
 def test_identity_is_what_targets_are_named_by() -> None:

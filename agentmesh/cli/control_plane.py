@@ -238,5 +238,8 @@ async def _serve(config: Config, stop: trio.Event) -> None:
         if config.admin_token is None and not config.auto_approve_enrollment:
             remedy = "--admin-token-path or --auto-approve-enrollment"
             logger.warning("nobody can approve enrollments", extra={"remedy": remedy})
+        if not (await control_plane.store.access.policy()).roles:
+            remedy = "--policy-file, or agentmesh admin policy set"
+            logger.warning("there is no policy: no member may call another", extra={"remedy": remedy})
         await stop.wait()
         logger.info("stopping")

@@ -1,8 +1,10 @@
 """Whom a member lets in, and who may call what: the decisions that rest on a verified credential."""
 
 from agentmesh.abc import Admission
+from agentmesh.authorization import Call
 from agentmesh.credentials import ROLE_ROUTER, Credential
 from agentmesh.membership.membership import Membership
+from agentmesh.membership.rulebook import Rulebook
 from agentmesh.protocols.auth import AuthPolicy
 from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.services import Authorize
@@ -23,10 +25,10 @@ def auth_policy(membership: Membership, admissions: AdmissionBook) -> AuthPolicy
     return AuthPolicy(verify=membership.verify, own=membership.token, admit=admit)
 
 
-def service_policy(membership: Membership) -> Authorize:
-    """Let every member call every service, and nobody else."""
+def service_policy(membership: Membership, rules: Rulebook) -> Authorize:
+    """Allow what the mesh's policy grants the caller here, and nothing else."""
 
-    def authorize(token: bytes, peer: PeerId, type: str, name: str) -> None:
-        membership.verify(token, peer)
+    def authorize(token: bytes, peer: PeerId, call: Call) -> None:
+        rules.check(membership.verify(token, peer), membership.credential, call, membership.trusted)
 
     return authorize

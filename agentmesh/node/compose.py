@@ -14,6 +14,7 @@ from agentmesh.credentials import ROLE_NODE
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership, StateDir, open_membership
 from agentmesh.membership.gate import auth_policy, service_policy
+from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.catalogue import Catalogue
@@ -100,9 +101,10 @@ async def run_node_as(
     catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
     admissions = RouterAdmissions(membership, catalogue, rng)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
+    rules = Rulebook(lambda: membership.client.rules(membership.token()), rng)
     spoken = [
         attrs.evolve(auth.protocol(auth_policy(membership, book)), run=admissions.run),
-        http.protocol(Dispatcher(services, service_policy(membership))),
+        http.protocol(Dispatcher(services, service_policy(membership, rules))),
         identify.protocol(),
         ping.protocol(),
         relay.protocol(circuits.incoming),
@@ -124,8 +126,10 @@ async def run_node_as(
         attachments = Attachments(host, admissions, catalogue, info, wall_clock, rng)
         nursery.start_soon(membership.run)
         nursery.start_soon(attachments.run)
+        nursery.start_soon(rules.run)
         with trio.move_on_after(config.ready_timeout):
             await attachments.wait_ready()
+            await rules.wait_known()
         yield Node(host, membership, attachments, services, Paths(host, catalogue))
 
 

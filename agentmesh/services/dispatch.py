@@ -1,7 +1,7 @@
 """The provider's front door: an ASGI application that checks each call and hands it to the service it names.
 
 /<type>/<name>/...      fewer than two parts, or an unknown type    400
-X-Mesh-Biscuit          missing 401, not base64 400, refused by `authorize` 403
+X-Mesh-Biscuit          missing 401, not base64 400, refused by `authorize` 403; 503 when it does not know yet
 the service             not in the table 404, and only an authorised caller learns that
 """
 
@@ -13,6 +13,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import attrs
 
+from agentmesh.authorization import Call
 from agentmesh.errors import CredentialError
 from agentmesh.protocols.http import CREDENTIAL_HEADER, ASGIApp, Message, Receive, Scope, Send, peer_of
 from agentmesh.services.answers import Answer
@@ -21,7 +22,7 @@ from agentmesh.services.proxy import ReverseProxy
 from agentmesh.services.table import SERVICE_TYPES, ServiceKey, ServiceTable
 from agentmesh.types import PeerId
 
-Authorize = Callable[[bytes, PeerId, str, str], None]
+Authorize = Callable[[bytes, PeerId, Call], None]
 
 # An MCP application sees this as its own name: the official SDK answers 421 to any that is not the loopback's, to keep
 # web pages from reaching it by DNS rebinding. Here the session has proved who calls, so no page can.
@@ -33,8 +34,8 @@ class Dispatcher:
 
     Args:
         table: the services, looked up anew for each call.
-        authorize: called with the credential's bytes, the caller's proved peer ID, the service's type and name. Raises
-            CredentialError to deny the call.
+        authorize: called with the credential's bytes, the caller's proved peer ID and what is asked for. Raises
+            CredentialError to deny the call; the caller is given its text.
     """
 
     def __init__(self, table: ServiceTable, authorize: Authorize) -> None:
@@ -55,10 +56,11 @@ class Dispatcher:
         credential = _credential_of(scope["headers"])
         if isinstance(credential, Answer):
             return credential
+        call = Call(service.type, service.name, scope["method"], path_within(scope["raw_path"]))
         try:
-            self._authorize(credential, peer_of(scope), service.type, service.name)
+            self._authorize(credential, peer_of(scope), call)
         except CredentialError as exc:
-            return Answer(403, "denied", f"{service} is denied: credential {exc.reason}")
+            return _denial(service, exc)
         target = self._table.lookup(service.type, service.name)
         if target is None:
             return Answer(404, "unknown-service", f"no service {service} here")
@@ -111,6 +113,22 @@ def service_of(path: bytes) -> ServiceKey | Answer:
     if kind not in SERVICE_TYPES:
         return Answer(400, "malformed", f"a service's type is one of {', '.join(sorted(SERVICE_TYPES))}")
     return ServiceKey(kind, name)
+
+
+def path_within(path: bytes) -> str:
+    """The path as the service sees it: behind the part where it is mounted."""
+    parts = path.split(b"/", 3)
+    return "/" + (parts[3].decode("ascii") if len(parts) > 3 else "")
+
+
+def _denial(service: ServiceKey, exc: CredentialError) -> Answer:
+    match exc.reason:
+        case "undecided":
+            return Answer(503, "undecided", f"{service} is denied for now: {exc}")
+        case "denied":
+            return Answer(403, "denied", f"{service} is denied: {exc}; whoever runs the mesh can grant it by a policy")
+        case _:
+            return Answer(403, "denied", f"{service} is denied: the caller's credential is not honoured: {exc}")
 
 
 def _credential_of(headers: Headers) -> bytes | Answer:

@@ -10,6 +10,8 @@ import attrs
 import trio
 
 from agentmesh.control_plane.client import Issued, MeshInfo, RouterLoad
+from agentmesh.control_plane.policy.compile import rules
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, SigningKey, TrustedKeys, mint
 from agentmesh.identity import Identity
@@ -17,6 +19,7 @@ from agentmesh.membership import Enrollment, Membership
 from agentmesh.types import Address, PeerId
 
 ENROLLMENT = Enrollment(control_plane="http://127.0.0.1", token="benchmark")
+OPEN_RULES = tuple(rules(OPEN_POLICY))
 DAY = 86400.0  # seconds
 LEASE = 900.0  # seconds
 
@@ -43,6 +46,10 @@ class LocalPlane:
     async def info(self) -> MeshInfo:
         await trio.lowlevel.checkpoint()
         return MeshInfo(self.routers)
+
+    async def rules(self, credential: bytes) -> tuple[str, ...]:
+        await trio.lowlevel.checkpoint()
+        return OPEN_RULES
 
     async def renew_lease(
         self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None

@@ -29,6 +29,7 @@ from agentmesh.errors import MeshError
 from agentmesh.identity import Identity
 
 PROGRAM = [sys.executable, "-W", "error", "-c", "from agentmesh.cli import main; main()"]
+OPEN_POLICY = Path(__file__).resolve().parents[2] / "examples" / "open-policy.yaml"
 ADMIN_TOKEN = "an admin token for tests"
 TWO_ISSUERS = Trust(issuers=(TrustedIssuer("https://a.example"), TrustedIssuer("https://b.example")))
 WORKLOADS = Trust(issuers=(TrustedIssuer("https://c.example", workload=True, email_suffix="@d.example"),))
@@ -141,8 +142,17 @@ async def test_an_operator_is_told_when_nobody_can_approve(tmp_path: Path) -> No
         assert "nobody can approve enrollments" in said + str(program.logs)
 
 
+async def test_an_operator_is_told_when_there_is_no_policy(tmp_path: Path) -> None:
+    for arguments, told in (((), True), (("--policy-file", str(OPEN_POLICY)), False), ((), False)):
+        async with running(tmp_path, *arguments) as program:
+            await program.wait_serving()
+            _, said = await program.stop(signal.SIGTERM)
+            assert ("there is no policy" in said + str(program.logs)) == told
+
+
 async def test_logs_of_a_life_hold_no_secret_and_no_warning(tmp_path: Path) -> None:
-    async with running(tmp_path, "--auto-approve-enrollment", "--log-level", "debug") as program:
+    quiet = ("--auto-approve-enrollment", "--policy-file", str(OPEN_POLICY), "--log-level", "debug")
+    async with running(tmp_path, *quiet) as program:
         url = await program.wait_serving()
         token = (await create_token("--control-plane", url)).strip()
         async with open_client(url, Identity.generate()) as client:

@@ -14,6 +14,8 @@ from agentmesh.control_plane.errors import (
     RequestRefusedError,
     UnauthorizedError,
 )
+from agentmesh.control_plane.policy.compile import rules
+from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, SigningKey, TrustedKeys, mint, verify
 from agentmesh.errors import CredentialError, RemoteProtocolError
@@ -25,6 +27,7 @@ from agentmesh.types import Address, PeerId
 START = 1_800_000_000.0  # wall-clock seconds at which virtual time begins
 URL = "http://cp"
 NODE_TOKEN, ROUTER_TOKEN = "a token for nodes", "a token for routers"
+OPEN_RULES = tuple(rules(OPEN_POLICY))
 
 
 def wall_clock() -> float:
@@ -43,6 +46,7 @@ class Plane:
         refuses: members that it does not honour any more.
         keys: what signs; the last of them mints.
         routers: what `info` lists.
+        rules: of the policy; everybody may do everything.
         banned: whom it names as banned.
         calls: how often each call was made, and how many credentials were issued.
     """
@@ -55,6 +59,7 @@ class Plane:
     tokens: dict[str, str] = attrs.Factory(lambda: {NODE_TOKEN: ROLE_NODE, ROUTER_TOKEN: ROLE_ROUTER})
     keys: list[SigningKey] = attrs.Factory(lambda: [SigningKey.generate()])
     routers: dict[PeerId, RouterRecord] = attrs.Factory(dict[PeerId, RouterRecord])
+    rules: tuple[str, ...] = OPEN_RULES
     banned: set[PeerId] = attrs.Factory(set[PeerId])
     calls: Counter[str] = attrs.Factory(Counter[str])
     last: dict[PeerId, Issued] = attrs.Factory(dict[PeerId, Issued])
@@ -106,6 +111,10 @@ class Client:
     async def info(self) -> MeshInfo:
         await self._call("info")
         return MeshInfo(tuple(self.plane.routers.values()), frozenset(self.plane.banned))
+
+    async def rules(self, credential: bytes) -> tuple[str, ...]:
+        await self._call("rules")
+        return self.plane.rules
 
     async def renew_lease(
         self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None

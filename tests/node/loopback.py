@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from agentmesh.abc import Transport
 from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import ControlPlane, open_control_plane
 from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
@@ -72,14 +73,14 @@ class Loopback:
 
 
 @asynccontextmanager
-async def open_loopback(folder: Path, *routers: str) -> AsyncGenerator[Loopback]:
+async def open_loopback(folder: Path, *routers: str, policy: Policy | None = OPEN_POLICY) -> AsyncGenerator[Loopback]:
     await trio.Path(folder).mkdir(exist_ok=True)
     config = Config(
         bind_address="127.0.0.1:0",
         db_dsn=str(folder / "control-plane.db"),
         auto_approve_enrollment=True,
         enroll_rate=1000.0,
-        policy=OPEN_POLICY,
+        policy=policy,
     )
     async with open_control_plane(config) as control_plane, open_background() as nursery:
         mesh = Loopback(folder, control_plane, nursery)

@@ -18,6 +18,7 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.types import PeerId
 from tests.programs.programs import PATIENCE, Machine, Running
 
+OPEN_POLICY = Path(__file__).resolve().parents[2] / "examples" / "open-policy.yaml"
 PING_INTERVAL = 0.5
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
 TICK = b"tick\n"
@@ -68,7 +69,7 @@ async def create_token(machine: Machine, role: str) -> Path:
 @asynccontextmanager
 async def open_mesh(machine: Machine) -> AsyncGenerator[Mesh]:
     async with open_background() as nursery, AsyncExitStack() as stack:
-        bind = ("--bind-address", "127.0.0.1:0", "--auto-approve-enrollment")
+        bind = ("--bind-address", "127.0.0.1:0", "--auto-approve-enrollment", "--policy-file", str(OPEN_POLICY))
         control_plane = await stack.enter_async_context(machine.running("control-plane", *bind))
         url = (await control_plane.said(r" serving .*url=(\S+)"))[1]
         router_token, node_token = [await create_token(machine, role) for role in ("router", "node")]

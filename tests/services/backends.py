@@ -52,7 +52,7 @@ async def open_service(url: str) -> AsyncGenerator[Mesh]:
     """A mesh in which BOB serves `url` as http://x."""
     table = ServiceTable()
     table.register("http", "x", url)
-    async with open_mesh(Dispatcher(table, lambda credential, peer, type, name: None)) as mesh:
+    async with open_mesh(Dispatcher(table, lambda credential, peer, call: None)) as mesh:
         yield mesh
 
 

@@ -6,21 +6,27 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
+from agentmesh.authorization import Call
 from agentmesh.errors import CredentialError
 from agentmesh.protocols.http import Receive, Scope, Send
 from agentmesh.services import Dispatcher, MeshClient, ServiceTable, host_name
+from agentmesh.services.dispatch import path_within
 from agentmesh.types import PeerId
 from tests.services.mesh import ALICE, BOB, CREDENTIAL, Mesh, open_mesh
 
 ORIGIN = f"http://{host_name(BOB)}"
 
 
-def authorize(credential: bytes, peer: PeerId, type: str, name: str) -> None:
-    """Alice may call everything but http://secret, and nothing that begins with "hidden"."""
+def authorize(credential: bytes, peer: PeerId, call: Call) -> None:
+    """Alice may GET everything but services whose name begins with "secret", and /below/ of http://narrow only."""
     if credential != CREDENTIAL:
         raise CredentialError("no trusted key signed it", "untrusted")
-    if peer != ALICE or name.startswith("secret"):
-        raise CredentialError("not for you", "blocks")
+    if peer != ALICE or call.name.startswith("secret") or call.method != "GET":
+        raise CredentialError("not for you", "denied")
+    if call.name == "narrow" and not (call.path or "").startswith("/below/"):
+        raise CredentialError("not there", "denied")
+    if call.name == "later":
+        raise CredentialError("the policy is not known", "undecided")
 
 
 class Recorder:
@@ -94,6 +100,12 @@ def front_door(**apps: Recorder | str) -> Dispatcher:
         ("/http/here/", (base64.b64encode(CREDENTIAL),), 200, None),
         ("/%68ttp/her%65/a/b", (base64.b64encode(CREDENTIAL),), 200, None),
         ("/http/here/...", (base64.b64encode(CREDENTIAL),), 200, None),
+        ("/http/later", (base64.b64encode(CREDENTIAL),), 503, "undecided"),
+        ("/http/narrow", (base64.b64encode(CREDENTIAL),), 403, "denied"),
+        ("/http/narrow/above?x=/below/", (base64.b64encode(CREDENTIAL),), 403, "denied"),
+        ("/http/narrow/below%2Fx", (base64.b64encode(CREDENTIAL),), 403, "denied"),
+        ("/http/narrow/%2Fbelow/x", (base64.b64encode(CREDENTIAL),), 403, "denied"),
+        ("/http/narrow/below/x?y", (base64.b64encode(CREDENTIAL),), 404, "unknown-service"),
     ],
 )
 async def test_who_gets_in(target: str, credentials: tuple[bytes, ...], status: int, error: str | None) -> None:
@@ -106,8 +118,18 @@ async def test_who_gets_in(target: str, credentials: tuple[bytes, ...], status: 
 
 async def test_a_denial_says_why_and_not_with_what() -> None:
     async with open_mesh(front_door()) as mesh:
-        _, _, body = await ask(mesh, "/http/here", (b"AAAA",))
-    assert body == "http://here is denied: credential untrusted\n"
+        _, _, no_key = await ask(mesh, "/http/here", (b"AAAA",))
+        _, _, no_role = await ask(mesh, "/http/secret")
+    assert no_key == "http://here is denied: the caller's credential is not honoured: no trusted key signed it\n"
+    assert no_role == "http://secret is denied: not for you; whoever runs the mesh can grant it by a policy\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "within"),
+    [(b"/http/a", "/"), (b"/http/a/", "/"), (b"/http/a//b", "//b"), (b"/http/a/b%2Fc/d", "/b%2Fc/d")],
+)
+def test_the_path_that_a_policy_judges_is_the_one_that_a_service_sees(path: bytes, within: str) -> None:
+    assert path_within(path) == within
 
 
 async def test_what_a_service_sees_of_a_call() -> None:

@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from agentmesh.abc import Admission, Stream
+from agentmesh.authorization import Call
 from agentmesh.errors import CredentialError
 from agentmesh.identity import Identity
 from agentmesh.protocols.http import HTTP_ID, ASGIApp, Receive, Scope, Send, peer_of, protocol
@@ -40,7 +41,7 @@ def front_door(app: ASGIApp) -> Dispatcher:
     table = ServiceTable()
     table.register("http", "x", app)
 
-    def authorize(credential: bytes, peer: PeerId, type: str, name: str) -> None:
+    def authorize(credential: bytes, peer: PeerId, call: Call) -> None:
         if credential != str(peer).encode():
             raise CredentialError("another peer's", "wrong_peer")
 

@@ -83,7 +83,7 @@ async def test_tools_are_called_over_the_mesh(open_target: OpenTarget) -> None:
     async def note(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with open_mesh(Dispatcher(table, lambda credential, peer, type, name: None)) as mesh, open_target() as target:
+    async with open_mesh(Dispatcher(table, lambda credential, peer, call: None)) as mesh, open_target() as target:
         table.register("mcp", "tools", target)
         async with open_session(mesh) as session:
             assert {tool.name for tool in (await session.list_tools()).tools} == {"add", "count", "who"}
@@ -99,7 +99,7 @@ async def test_tools_are_called_over_the_mesh(open_target: OpenTarget) -> None:
 async def test_the_sdks_newer_client_discovers_and_calls() -> None:
     """Its first request is server/discover, whose answer the SDK's server gives and then cancels itself."""
     table = ServiceTable()
-    async with open_mesh(Dispatcher(table, lambda credential, peer, type, name: None)) as mesh, in_process() as target:
+    async with open_mesh(Dispatcher(table, lambda credential, peer, call: None)) as mesh, in_process() as target:
         table.register("mcp", "tools", target)
         url = f"http://{BOB}.peer.mesh/mcp/tools/mcp"
         async with (
