@@ -172,7 +172,7 @@ class Admin:
         sent = await read_json(request, TOKEN_FIELDS)
         owner = sent.pop("owner", None)
         if owner is not None and await self._store.access.user(owner) is None:
-            raise bad_request(f"there is no user {owner[:200]!r}")
+            raise bad_request("there is no such user")
         recovers = sent.pop("autonomous_recovery", False)
         return await made(self._store, self._wall_clock, sent, TokenOwner(owner, recovers))
 

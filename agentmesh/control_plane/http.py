@@ -18,7 +18,7 @@ from agentmesh.control_plane.proof import Proof
 from agentmesh.control_plane.refusals import RefusedError, bad_request, unauthorized
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.wire.codec import decode
-from agentmesh.wire.plain import from_plain, to_plain
+from agentmesh.wire.plain import from_plain, to_plain, unknown_field
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -67,7 +67,7 @@ async def read_json(request: Request, fields: Mapping[str, tuple[type, ...]]) ->
     values = await read_object(request)
     for name, value in sorted(values.items()):
         if name not in fields:
-            raise bad_request(f"there is no field {name[:64]!r}; the fields are {', '.join(fields)}")
+            raise bad_request(unknown_field(name, fields))
         if not isinstance(value, fields[name]) or (isinstance(value, bool) and bool not in fields[name]):
             raise bad_request(f"field {name} is of another type")
         if isinstance(value, str) and not all(c.isprintable() for c in value):

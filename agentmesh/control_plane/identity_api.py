@@ -129,7 +129,7 @@ class IdentityApi:
         owner, recovers = sent.pop("owner", None), sent.pop("autonomous_recovery", False)
         if inviter.user is None:
             if owner is not None and await self._store.access.user(owner) is None:
-                raise bad_request(f"there is no user {owner[:200]!r}")
+                raise bad_request("there is no such user")
         else:
             _check_ceilings(sent)
             if owner not in (None, inviter.user.id):

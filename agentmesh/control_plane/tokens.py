@@ -29,7 +29,7 @@ def full_role(name: str) -> str:
     """ "node" or "mesh:role:node" as the latter. Raises RefusedError when there is no such role."""
     role = ROLES.get(name, name)
     if role not in ROLES.values():
-        raise bad_request(f"there is no role {name[:64]!r}; the roles are {', '.join(ROLES)}")
+        raise bad_request(f"there is no such role; the roles are {', '.join(ROLES)}")
     return role
 
 

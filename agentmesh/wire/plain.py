@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
@@ -27,6 +27,7 @@ _RANGES = {
     betterproto2.TYPE_UINT32: (0, 2**32 - 1),
     betterproto2.TYPE_UINT64: (0, 2**64 - 1),
 }
+_NAME = re.compile(r"[A-Za-z_-]{1,32}")
 _DURATION = re.compile(r"-?\d{1,12}(\.\d{1,9})?s")
 
 
@@ -97,12 +98,22 @@ def from_plain(kind: type[M], value: object, where: str = "") -> M:
     sent = cast(dict[str, object], value)
     for name in sorted(sent):
         if name not in fields:
-            raise _fault(where, f"there is no field {name[:64]!r}; the fields are {', '.join(fields)}")
+            raise _fault(where, unknown_field(name, fields))
     message = kind()
     for name, inner in sent.items():
         if inner is not None:
             setattr(message, name, _each_from_plain(fields[name], inner, f"{where}.{name}" if where else name))
     return message
+
+
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """What is wrong with a field of that name.
+
+    It is named if it looks like a name, short and without digits. Else it may be anything that somebody put in the
+    wrong place, a secret too, and is not said again.
+    """
+    named = f"no field {name!r}" if _NAME.fullmatch(name) else "a field that has no name of ours"
+    return f"there is {named}; the fields are {', '.join(known)}"
 
 
 def _field(name: str, meta: betterproto2.FieldMetadata, hint: Any) -> Field:
@@ -138,7 +149,7 @@ def _each_from_plain(field: Field, value: object, where: str) -> Any:
         if not isinstance(value, dict):
             raise _fault(where, "an object is needed")
         texts = cast(dict[str, object], value)
-        return {key: _text(field, element, f"{where}.{key[:64]}") for key, element in texts.items()}
+        return {_text(field, key, where): _text(field, element, where) for key, element in texts.items()}
     read = _READERS[field.kind]
     if not field.repeated:
         return read(field, value, where)

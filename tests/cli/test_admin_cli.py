@@ -155,7 +155,7 @@ async def test_a_policy_is_read_and_written_as_yaml(tmp_path: Path) -> None:
         ("", "an object with roles, bindings is needed"),
         ("rules: []", "there is no field 'rules'; the fields are roles, bindings"),
         ("roles: [{name: a, allowed_services: [on]}]", "roles[0].allowed_services[0]: a text is needed"),
-        ("roles: [{name: a, allowed_targets: [groups:x]}]", "roles[0].allowed_targets[0]: 'groups:x': a target is"),
+        ("roles: [{name: a, allowed_targets: [groups:x]}]", "roles[0].allowed_targets[0]: a target is"),
         ("{? [a] : b}", "no YAML: "),
         ("!!python/object:os.system {}", "no YAML: "),
         ("a: &a [*a]", "there is no field 'a'"),

@@ -20,6 +20,7 @@ from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.control_plane.server import open_control_plane
 from agentmesh.identity import Identity
 from agentmesh.wire.messages.mesh.v1 import BootstrapEnrollRequest, BootstrapEnrollResponse
+from tests.control_plane.asking import Asking, open_askings, places
 from tests.control_plane.plane import PROTOBUF, Clock, Harness, bearer
 from tests.servers.postgres import Postgres
 
@@ -172,3 +173,42 @@ async def test_nor_in_the_files_of_the_database(tmp_path: Path, postgres: Postgr
     log = {"PostgreSQL's log": (postgres.folder / "log").read_bytes()}
     assert b'relation "bootstrap_tokens" does not exist' in log["PostgreSQL's log"]
     assert found(on_postgresql.secrets | on_postgresql.kept, log) == []
+
+
+# What is meant for everybody's eyes is named when it is refused: a member's labels, on /info if it is a router.
+PUBLIC = ("labels.<key>", "labels.site")
+
+
+def with_secret(good: Asking, secret: str) -> dict[str, Asking]:
+    """The secret in the place of every text in a request; as the name of a field, and in the place of a whole value."""
+    found = {place.name: place.put(secret) for place in places(good) if place.name not in PUBLIC}
+    if good.body is not None:
+        found["a name"] = attrs.evolve(good, body={**good.body, secret: 1}, kind=None)
+        found |= {
+            f"all of {name}": attrs.evolve(good, body=good.body | {name: [secret]}, kind=None) for name in good.body
+        }
+    return found
+
+
+async def test_no_refusal_says_what_it_was_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    refused = 0
+    with caplog.at_level(logging.DEBUG):
+        async with open_askings(tmp_path) as askings:
+            secrets = await askings.secrets()
+            for method, path in await askings.operations():
+                for secret in secrets.values():
+                    for name, asking in with_secret(askings.make(method, path), secret).items():
+                        for spelling in asking.spellings:
+                            response = await asking.send(askings.site.mesh.http, spelling)
+                            where = f"the answer to {method} {path} with it as {name}"
+                            if response.is_error or path == "/enroll":
+                                refused += 1
+                                assert found(encoded(secrets), {where: response.content}) == []
+    ours = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
+    logs = "\n".join(f"{caplog.handler.format(record)} {vars(record)}" for record in ours)
+    assert found(encoded(secrets), {"the logs": logs.encode()}) == []
+    assert refused > 100 * len(secrets)
+
+
+def encoded(secrets: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: secret.encode() for name, secret in secrets.items()}

@@ -255,7 +255,7 @@ async def test_refused_tokens_are_answers_with_a_reason(tmp_path: Path) -> None:
         ({"public_key": b""}, 400, "not that of public_key"),
         ({"public_key": bytes(36)}, 400, "not that of public_key"),
         ({"labels": {"a b": "c"}}, 400, "label key 'a b'"),
-        ({"requested_role": "king"}, 400, "there is no role 'king'"),
+        ({"requested_role": "king"}, 400, "there is no such role"),
         ({"challenge_signature": bytes(64)}, 401, "not signed with the key"),
         ({"challenge_signature": b""}, 401, "not signed with the key"),
         ({"challenge_unix_ms": 0}, 401, "stale or invalid challenge timestamp"),

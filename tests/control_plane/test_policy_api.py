@@ -62,9 +62,9 @@ FAULTY: list[tuple[object, str]] = [
     ({"role": []}, "the body is no PolicyConfig: there is no field 'role'; the fields are roles, bindings"),
     ({"roles": [{"name": "a", "services": []}]}, "roles[0]: there is no field 'services'"),
     ({"egress": []}, "there is no field 'egress'"),
-    ({"roles": [{"name": "a", "allowed_services": ["calc"]}]}, "roles[0].allowed_services[0]: 'calc' is no"),
+    ({"roles": [{"name": "a", "allowed_services": ["calc"]}]}, "roles[0].allowed_services[0]: a service is"),
     ({"roles": [{"allowed_services": []}]}, "roles[0].name: a text is needed"),
-    ({"bindings": [{"role": "dev", "members": ["group:a"]}]}, "bindings[0].role: there is no role 'dev'"),
+    ({"bindings": [{"role": "dev", "members": ["group:a"]}]}, "bindings[0].role: there is no such role"),
     (
         {"roles": [{"name": "a", "allowed_services": [f"mcp://s{n}.*" for n in range(701)]}]},
         "roles[0]: 701 facts, and a credential has room for 700",

@@ -132,7 +132,9 @@ def test_other_spellings_are_taken() -> None:
         (RouterLeaseResponse, {"expire_time": "2027-01-15T08:00:00"}, "expire_time: an instant as 2027"),
         (BootstrapEnrollResponse, {"status": 1}, "status: one of ENROLLMENT_STATUS_UNSPECIFIED, ENROLLMENT"),
         (RouterInfo, {"labels": []}, "labels: an object is needed"),
-        (RouterInfo, {"labels": {"a": 5}}, "labels.a: a text is needed"),
+        (RouterInfo, {"labels": {"a": 5}}, "labels: a text is needed"),
+        (RouterInfo, {"labels": {"\ud800": "a"}}, "labels: this is no Unicode text"),
+        (RouterInfo, {"mesh-bt-0123": "a"}, "there is a field that has no name of ours; the fields are peer_id"),
         (DirectoryRecord, {"sequence": -1}, "sequence: the number is out of range"),
     ],
 )

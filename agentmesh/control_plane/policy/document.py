@@ -14,6 +14,7 @@ from agentmesh.control_plane.policy.errors import PolicyError
 from agentmesh.control_plane.policy.model import Binding, HttpGrant, Policy, Role
 from agentmesh.control_plane.policy.patterns import LabelPattern, MemberPattern, ServicePattern, TargetPattern
 from agentmesh.control_plane.policy.statements import CustomStatement
+from agentmesh.wire.plain import unknown_field
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ def _fields(value: object, known: tuple[str, ...]) -> Mapping[str, object]:
     fields = cast(dict[object, object], value)
     for name in sorted(map(str, fields)):
         if name not in known:
-            raise PolicyError(f"there is no field {name[:64]!r}; the fields are {', '.join(known)}")
+            raise PolicyError(unknown_field(name, known))
     return cast(dict[str, object], fields)
 
 

@@ -48,7 +48,7 @@ class HttpGrant:
             raise PolicyError("neither methods nor paths: this narrows nothing")
         for index, method in enumerate(self.methods):
             if not _METHOD.fullmatch(method):
-                raise PolicyError(f"{method[:40]!r} is no method in capitals", f"methods[{index}]")
+                raise PolicyError("a method is a word in capitals", f"methods[{index}]")
         for index, path in enumerate(self.paths):
             if fault := _path_fault(path):
                 raise PolicyError(fault, f"paths[{index}]")
@@ -83,7 +83,7 @@ class Role:
             raise PolicyError(f"{RESERVED}… is for {' and '.join(ADMISSION_ROLES)}", "name")
         for index, grant in enumerate(self.http):
             if grant.service not in self.allowed_services:
-                raise PolicyError(f"{grant.service} is not among allowed_services", f"http[{index}].service")
+                raise PolicyError("this is not among allowed_services", f"http[{index}].service")
 
     @property
     def plain_services(self) -> tuple[ServicePattern, ...]:
@@ -143,11 +143,11 @@ class Policy:
         seen = set[str]()
         for index, role in enumerate(self.roles):
             if role.name in seen:
-                raise PolicyError(f"there is another role {role.name!r}", f"roles[{index}].name")
+                raise PolicyError("there is another role of that name", f"roles[{index}].name")
             seen.add(role.name)
         for index, binding in enumerate(self.bindings):
             if binding.role not in by_name:
-                raise PolicyError(f"there is no role {binding.role[:80]!r}", f"bindings[{index}].role")
+                raise PolicyError("there is no such role", f"bindings[{index}].role")
         object.__setattr__(self, "_by_name", by_name)
 
     def role(self, name: str) -> Role | None:
@@ -189,9 +189,9 @@ def _path_fault(path: str) -> str | None:
         return fault
     bare = path.removesuffix("*")
     if not path.startswith("/") or "*" in bare or "?" in path or "#" in path:
-        return f"{path!r} is no path: it begins with '/', has no query, and a '*' only as its last part"
+        return "a path begins with '/', has no query, and a '*' only as its last part"
     if bare != path and not bare.endswith("/"):
-        return f"{path!r}: a '*' stands behind a '/'"
+        return "a '*' stands behind a '/'"
     if {".", ".."} & set(path.split("/")):
-        return f"{path!r} has a dot segment, which no request has"
+        return "this has a dot segment, which no request has"
     return None

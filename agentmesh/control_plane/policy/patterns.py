@@ -48,7 +48,7 @@ class Glob:
             return cls(Form.ALL, "")
         bare = text.strip("*")
         if "*" in bare or len(text) - len(bare) > 1:
-            raise PolicyError(f"{text!r}: there is one '*' at most, at the beginning or at the end")
+            raise PolicyError("there is one '*' at most, at the beginning or at the end")
         if text.endswith("*"):
             return cls(Form.PREFIX, bare)
         return cls(Form.SUFFIX if text.startswith("*") else Form.EXACT, bare)
@@ -89,10 +89,10 @@ class ServicePattern:
             return cls(None, ANYTHING)
         type, separator, rest = text.partition("://")
         if not separator or type not in SERVICE_TYPES:
-            raise PolicyError(f"{text[:80]!r} is no '*' or <type>://<name> with type {', '.join(SERVICE_TYPES)}")
+            raise PolicyError(f"a service is '*' or <type>://<name> with type {', '.join(SERVICE_TYPES)}")
         name = Glob.parse(rest)
         if name.form is not Form.ALL and not _SERVICE_NAME.fullmatch(_without_dot(name)):
-            raise PolicyError(f"{text[:200]!r}: a name is letters, digits and . _ ~ -, and a '*' is set off by a dot")
+            raise PolicyError("a name is letters, digits and . _ ~ -, and a '*' is set off by a dot")
         return cls(type, name)
 
     def matches(self, type: str, name: str) -> bool:
@@ -122,7 +122,7 @@ class TargetPattern:
         if not separator:
             kind, rest = "node", text
         if kind not in TARGET_KINDS:
-            raise PolicyError(f"{text[:80]!r}: a target is '*' or <kind>:<value> with kind {', '.join(TARGET_KINDS)}")
+            raise PolicyError(f"a target is '*' or <kind>:<value> with kind {', '.join(TARGET_KINDS)}")
         return cls(kind, _node_glob(rest) if kind == "node" else Glob.parse(rest))
 
     def matches(self, kind: str, value: str) -> bool:
@@ -145,9 +145,8 @@ class LabelPattern:
         if text == "*":
             return cls(None, None)
         key, separator, value = text.partition("=")
-        fault = label_fault({key: "" if value == "*" else value})
-        if not separator or fault:
-            raise PolicyError(f"{text[:200]!r}: {fault or 'a label is key=value, key=* or *'}")
+        if not separator or label_fault({key: "" if value == "*" else value}):
+            raise PolicyError("a label is key=value, key=* or *")
         return cls(key, None if value == "*" else value)
 
     def matches(self, key: str, value: str) -> bool:
@@ -176,12 +175,12 @@ class MemberPattern:
         kind, separator, rest = text.partition(":")
         if not separator or kind not in TARGET_KINDS:
             kinds = ", ".join(TARGET_KINDS)
-            raise PolicyError(f"{text[:80]!r}: a member is {EVERYBODY} or <kind>:<value> with kind {kinds}")
+            raise PolicyError(f"a member is {EVERYBODY} or <kind>:<value> with kind {kinds}")
         value = _node_glob(rest) if kind == "node" else Glob.parse(rest)
         if value.form is Form.ALL:
-            raise PolicyError(f"{text!r}: for everybody write {EVERYBODY}")
+            raise PolicyError(f"for everybody write {EVERYBODY}")
         if kind == "node" and value.form is not Form.EXACT:
-            raise PolicyError(f"{text[:200]!r}: a node is named by its whole peer ID")
+            raise PolicyError("a node is named by its whole peer ID")
         return cls(kind, value)
 
     def matches(self, claims: Mapping[str, frozenset[str]]) -> bool:
@@ -199,7 +198,7 @@ def value_fault(text: str) -> str | None:
     if len(text) > MAX_VALUE_CHARACTERS:
         return f"a value is at most {MAX_VALUE_CHARACTERS} characters long"
     if any(c in '"\\' or not c.isprintable() for c in text):
-        return f"{text!r} holds a quote, a backslash or a control character"
+        return "a value holds no quote, no backslash and no control character"
     return None
 
 
@@ -221,4 +220,4 @@ def _node_glob(text: str) -> Glob:
     try:
         return Glob(Form.EXACT, str(PeerId.parse(text)))  # however it was spelt: credentials have one spelling
     except AddressError as exc:
-        raise PolicyError(f"{text[:200]!r} is no peer ID") from exc
+        raise PolicyError("this is no peer ID") from exc

@@ -44,14 +44,14 @@ class CustomStatement:
         if len(bare) > MAX_STATEMENT_CHARACTERS:
             raise PolicyError(f"a statement is at most {MAX_STATEMENT_CHARACTERS} characters long")
         if head is None or not bare.isprintable() or _NOT_OURS.search(bare):
-            raise PolicyError(f"{bare[:80]!r} is neither a fact nor a rule of Datalog")
+            raise PolicyError("this is neither a fact nor a rule of Datalog")
         if head[1] in OWN_FACTS:
             raise PolicyError(f"{head[1]} is what the control plane or a verifier says, not a policy")
         is_rule = not _is_fact(bare)
         if is_rule and not _is_rule(bare):
-            raise PolicyError(f"{bare[:80]!r} is neither a fact nor a rule of Datalog")
+            raise PolicyError("this is neither a fact nor a rule of Datalog")
         if is_rule and bare.count("(") - 1 > MAX_CALLS:
-            raise PolicyError(f"{bare[:80]!r}: a rule's body has at most {MAX_CALLS} predicates and functions")
+            raise PolicyError(f"a rule's body has at most {MAX_CALLS} predicates and functions")
         return cls(bare, is_rule)
 
     def __str__(self) -> str:
