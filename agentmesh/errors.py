@@ -138,7 +138,7 @@ class CredentialError(MeshError):
 
     Attributes:
         reason: "malformed", "untrusted" (no trusted key signed it), "expired", "wrong_peer", "wrong_role" or "blocks";
-            of a good one, "denied" (no role of its bearer grants this) or "undecided" (the policy is not known yet).
+            of a good one, "banned", "denied" (no role of its bearer grants this) or "undecided" (no policy known).
     """
 
     def __init__(self, message: str, reason: str) -> None:

@@ -1,18 +1,21 @@
 """A peer's standing in the mesh: a credential that is renewed in time, and the keys that others' are judged by."""
 
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
 from typing import NoReturn
 
 import trio
 
 from agentmesh.control_plane.backoff import Backoff
-from agentmesh.control_plane.client import open_client
+from agentmesh.control_plane.client import MeshInfo, open_client
 from agentmesh.credentials import Credential, TrustedKeys
 from agentmesh.errors import AddressError, CredentialError
 from agentmesh.identity import Identity
+from agentmesh.membership.bans import Bans
 from agentmesh.membership.enrollment import Enrollment
 from agentmesh.membership.entry import PLANE_ERRORS, Entry
 from agentmesh.membership.plane import PlaneClient
@@ -27,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 KEYS_SYNC_INTERVAL = 300.0  # seconds
 MIN_KEYS_SYNC_INTERVAL = 5.0  # seconds, however many credentials there are of keys that we do not know
+FIRST_INFO_WAIT = 2.0  # seconds
+INFO_SYNC_INTERVAL = 900.0  # seconds between two looks at who is banned, stretched by up to a tenth
+INFO_RETRY_INTERVAL = 30.0  # the same when the last look failed
 WAITING_INTERVAL = 10.0  # seconds between two words on a control plane that keeps us waiting
 CLOCK_CHECK_INTERVAL = 600.0  # seconds; a machine that slept finds out this late what its wall clock says
 
@@ -40,6 +46,9 @@ class Membership:
         enrollment: how to get in.
         state: what outlives the process; None keeps nothing.
         wall_clock: seconds since 1970; credentials expire by it.
+
+    Attributes:
+        bans: who is out of the mesh, as far as we have heard.
     """
 
     def __init__(
@@ -53,6 +62,7 @@ class Membership:
         self.identity = identity
         self.client = client
         self.wall_clock = wall_clock
+        self.bans = Bans()
         self._mesh = enrollment.mesh
         self._state = state
         self._verifier = Verifier(wall_clock)
@@ -62,6 +72,8 @@ class Membership:
         self._issued_under: frozenset[bytes] = frozenset()  # the keys that there were when our credential was issued
         self._unknown_key = trio.Event()  # somebody showed a credential of one
         self._on_renewed: list[Callable[[], None]] = []
+        self._rng = Random(str(identity.peer))  # spreads the requests of a fleet
+        self._info_at = -math.inf  # when the mesh was last asked about, on Trio's clock
 
     @property
     def credential(self) -> Credential:
@@ -81,14 +93,29 @@ class Membership:
         """What a token says of `peer`. Cheap for the token that the peer showed last.
 
         Raises:
-            CredentialError: it does not admit the peer.
+            CredentialError: it does not admit the peer, or the peer is banned.
         """
+        if peer in self.bans:
+            raise CredentialError(f"{peer} is banned", "banned")
         try:
             return self._verifier.verify(token, peer)
         except CredentialError as exc:
             if exc.reason == "untrusted":
                 self._unknown_key.set()  # the control plane may have a new one, and be faster with it than we
             raise
+
+    async def info(self) -> MeshInfo:
+        """The mesh as the control plane sees it, and with it who is banned: `bans` are those from here on.
+
+        Raises and cancellation: as the client's `info`.
+        """
+        asked_at = self.wall_clock()
+        info = await self.client.info()
+        self._info_at = trio.current_time()
+        self.bans.reconcile(info.banned, asked_at)
+        if self.identity.peer in info.banned:
+            logger.error("this member is banned from the mesh", extra={"peer": self.identity.peer})
+        return info
 
     def on_renewed(self, callback: Callable[[], None]) -> None:
         """Have `callback()` called, synchronously, after each renewal: peers must be shown the new credential. It must
@@ -126,6 +153,7 @@ class Membership:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_keys)
+            nursery.start_soon(self._follow_bans)
             wait = renewal_wait
             while True:
                 now = self.wall_clock()
@@ -201,6 +229,22 @@ class Membership:
                 self._try_save()
             if not trusted.keys <= self._issued_under:
                 await self.renew()  # what signed our credential may have retired, and is not honoured for long then
+
+    async def _follow_bans(self) -> NoReturn:
+        """Ask who is banned whenever nobody has, for another reason, in a while."""
+        wait = FIRST_INFO_WAIT
+        while True:
+            await trio.sleep(wait)
+            since = trio.current_time() - self._info_at
+            if since < INFO_SYNC_INTERVAL:
+                wait = (INFO_SYNC_INTERVAL - since) * (1 + self._rng.random() / 10)
+                continue
+            try:
+                await self.info()
+                wait = INFO_SYNC_INTERVAL
+            except PLANE_ERRORS as exc:
+                logger.warning("who is banned was not read", extra={"reason": exc})
+                wait = INFO_RETRY_INTERVAL * (1 + self._rng.random() / 10)
 
     async def _sleep_until(self, instant: float) -> None:
         """Until the wall clock says `instant`, however it jumps."""

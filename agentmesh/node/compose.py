@@ -13,7 +13,7 @@ from agentmesh.abc import DataDialer, Transport
 from agentmesh.credentials import ROLE_NODE
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership, StateDir, open_membership
-from agentmesh.membership.gate import auth_policy, service_policy
+from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans, service_policy
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.attachments import Attachments
@@ -24,7 +24,6 @@ from agentmesh.node.paths import Paths
 from agentmesh.node.selection import Selection
 from agentmesh.protocols import auth, http, identify, ping
 from agentmesh.protocols.relay import RelayClient
-from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
@@ -97,7 +96,7 @@ async def run_node_as(
     rng = rng or SystemRandom()
     direct = standard_transports() if transports is None else transports
     dialer = next((one for one in direct if isinstance(one, DataDialer)), None) if config.data_path else None
-    book, services, relay = AdmissionBook(membership.wall_clock), ServiceTable(), RelayClient(dialer)
+    book, services, relay = admission_book(membership), ServiceTable(), RelayClient(dialer)
     catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
     admissions = RouterAdmissions(membership, catalogue, rng)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
@@ -122,8 +121,9 @@ async def run_node_as(
         ) as host,
         open_background() as nursery,
     ):
-        info, wall_clock = membership.client.info, membership.wall_clock
+        info, wall_clock = membership.info, membership.wall_clock
         attachments = Attachments(host, admissions, catalogue, info, wall_clock, rng)
+        enforce_bans(membership, host)
         nursery.start_soon(membership.run)
         nursery.start_soon(attachments.run)
         nursery.start_soon(rules.run)

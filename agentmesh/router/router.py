@@ -11,14 +11,13 @@ from agentmesh.control_plane.client import RouterLoad
 from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.identity import Identity
 from agentmesh.membership import Membership, StateDir, open_membership
-from agentmesh.membership.gate import auth_policy
+from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans
 from agentmesh.protocols import auth, identify, ping
 from agentmesh.protocols.auth import AuthStatistics
 from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import dialable
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.lease import keep_lease
-from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
@@ -117,7 +116,8 @@ async def open_router_as(
         Otherwise as `open_router`.
     """
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
-    admissions, handshakes = AdmissionBook(membership.wall_clock), AuthStatistics()
+    admissions, handshakes = admission_book(membership), AuthStatistics()
+    await membership.info()  # or it would admit who is banned
     announced = (lambda: external) if external else None
     with open_splicer() as splicer:
         relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
@@ -142,6 +142,7 @@ async def open_router_as(
             open_background() as nursery,
         ):
             router = Router(host, membership, relay, handshakes, external)
+            enforce_bans(membership, host)
             nursery.start_soon(membership.run)
             await nursery.start(
                 keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval

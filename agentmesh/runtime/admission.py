@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from agentmesh.abc import Admission
-from agentmesh.errors import RejectedError
+from agentmesh.errors import ErrorCode, RejectedError
 from agentmesh.types import PeerId
 
 MAX_ADMITTED_PEERS = 65536
@@ -22,15 +22,27 @@ class Admitted:
     expires_at: float
 
 
+def nobody(peer: PeerId) -> bool:
+    """A bar for nobody."""
+    return False
+
+
 class AdmissionBook:
     """The peers that a host admits. An admission ends at its credential's expiry, sessions open or not.
 
     Args:
         wall_clock: seconds since 1970; credentials expire by it.
         max_peers: how many may be admitted at once.
+        is_barred: who is not even to have a session. `revoke` puts out whoever has one when he is barred.
     """
 
-    def __init__(self, wall_clock: Callable[[], float], max_peers: int = MAX_ADMITTED_PEERS) -> None:
+    def __init__(
+        self,
+        wall_clock: Callable[[], float],
+        max_peers: int = MAX_ADMITTED_PEERS,
+        is_barred: Callable[[PeerId], bool] = nobody,
+    ) -> None:
+        self.is_barred = is_barred
         self._wall_clock = wall_clock
         self._max_peers = max_peers
         self._admitted: dict[PeerId, Admitted] = {}
@@ -42,8 +54,10 @@ class AdmissionBook:
         """Admit a peer, or renew its admission.
 
         Raises:
-            RejectedError: max_peers are admitted already.
+            RejectedError: the peer is barred, or max_peers are admitted already.
         """
+        if self.is_barred(peer):
+            raise RejectedError(f"{peer} is barred", ErrorCode.GATED)
         if peer not in self._admitted and len(self._admitted) >= self._max_peers:
             raise RejectedError("max_peers are admitted")
         self._admitted[peer] = Admitted(level, expires_at)

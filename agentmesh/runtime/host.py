@@ -153,11 +153,13 @@ class Host:
             addresses: where to look, all at once; those that name another peer or no transport here speaks are left
             out.
         Raises:
-            DialError: no address, or none worked; its cause says why for each.
+            DialError: no address, or none worked, and its cause says why for each; or the peer is barred.
         Cancellation: safe. Callers of one peer share one dial; it goes on while any of them waits.
         """
         if peer == self.peer:
             raise DialError("a host does not dial itself")
+        if self.admissions.is_barred(peer):
+            raise DialError(f"{peer} is barred")
         if (session := self.session(peer)) is not None:
             await trio.lowlevel.checkpoint()
             return session
@@ -205,7 +207,9 @@ class Host:
             return
         try:
             found = await self._upgrade_inbound(stream, source)
-            if isinstance(found, Upgraded):
+            if isinstance(found, Upgraded) and self.admissions.is_barred(found.peer):
+                logger.info("session refused", extra={"peer": found.peer, "source": source, "reason": "barred"})
+            elif isinstance(found, Upgraded):
                 await self._run_session(self._make_session(found, Direction.INBOUND, source))
         finally:
             self.connections.release_source(source)
@@ -231,6 +235,8 @@ class Host:
         return MuxSession(upgraded, direction, self._acceptor, self.config.session, address, self.connections.memory)
 
     async def _run_session(self, session: MuxSession) -> None:
+        if self.admissions.is_barred(session.peer):  # since it was dialled
+            session.abort("the peer is barred")
         self.connections.add(session)
         try:
             await session.run()
