@@ -1,6 +1,7 @@
 """`agentmesh admin`."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 from urllib.parse import quote
 
 import click
@@ -20,6 +21,23 @@ def command() -> None:
 
 
 command.add_command(policy)
+
+
+@command.command("status")
+@admin_command
+def status(admin: AdminCalls) -> None:
+    """How many there are of what."""
+    found = admin.call("GET", "/admin/status")
+    admin.show(found, ("what", "how many"), list(flat(found)))
+
+
+def flat(found: dict[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
+    """Each value that is no object, by the names that lead to it."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from flat(cast(dict[str, Any], value), f"{before}{name} ")
+        else:
+            yield before + name, value
 
 
 # ── tokens ──

@@ -9,7 +9,7 @@ import trio
 from agentmesh.cli.params import admin_token_option, comma_separated, duration, logging_options, secret_file
 from agentmesh.cli.policy_file import policy_option
 from agentmesh.cli.program import run_program
-from agentmesh.control_plane.config import Config
+from agentmesh.control_plane.config import MAX_REPLICATION, Config
 from agentmesh.control_plane.dsn import parse_dsn
 from agentmesh.control_plane.oidc.trust import DEFAULT_AUDIENCE, Trust, TrustedIssuer
 from agentmesh.control_plane.policy.model import Policy
@@ -127,6 +127,24 @@ logger = logging.getLogger(__name__)
     help="A valid bootstrap token is enough to become a member. Without it an admin approves each.",
 )
 @click.option(
+    "--enroll-rate",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    envvar="AGENTMESH_ENROLL_RATE",
+    show_envvar=True,
+    help="How many requests to enroll or register are taken per second, of all callers together.",
+)
+@click.option(
+    "--enroll-burst",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    envvar="AGENTMESH_ENROLL_BURST",
+    show_envvar=True,
+    help="How many of them are taken at once after a quiet time.",
+)
+@click.option(
     "--biscuit-ttl",
     type=duration,
     default="24h",
@@ -143,6 +161,15 @@ logger = logging.getLogger(__name__)
     envvar="AGENTMESH_LEASE_DURATION",
     show_envvar=True,
     help="How long a router is listed after it last said that it is up.",
+)
+@click.option(
+    "--dht-replication",
+    type=click.IntRange(1, MAX_REPLICATION),
+    default=3,
+    show_default=True,
+    envvar="AGENTMESH_DHT_REPLICATION",
+    show_envvar=True,
+    help="How many routers hold each record of the directory.",
 )
 @click.option(
     "--mesh-reconnect-interval",
@@ -196,8 +223,11 @@ def command(
     workload_session_ttl: float,
     policy: Policy | None,
     auto_approve_enrollment: bool,
+    enroll_rate: float,
+    enroll_burst: int,
     biscuit_ttl: float,
     lease_duration: float,
+    dht_replication: int,
     mesh_reconnect_interval: float,
     key_rotation_interval: float,
     key_grace_period: float,
@@ -220,8 +250,11 @@ def command(
             workload_session_ttl=workload_session_ttl,
             policy=policy,
             auto_approve_enrollment=auto_approve_enrollment,
+            enroll_rate=enroll_rate,
+            enroll_burst=enroll_burst,
             biscuit_ttl=biscuit_ttl,
             lease_duration=lease_duration,
+            dht_replication=dht_replication,
             mesh_reconnect_interval=mesh_reconnect_interval,
             key_rotation_interval=key_rotation_interval,
             key_grace_period=key_grace_period,

@@ -11,7 +11,7 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from agentmesh.cli.params import admin_token_option, duration
+from agentmesh.cli.params import admin_token_option, duration, secret_file
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.admin_client import CreatedToken, create_token_at
 from agentmesh.control_plane.dsn import SqliteFile, parse_dsn
@@ -47,6 +47,13 @@ def command() -> None:
     "--db-dsn",
     help="The control plane's database, to make the token in it instead; the control plane may be running.",
 )
+@click.option(
+    "--db-dsn-path",
+    "secret_dsn",
+    type=secret_file,
+    metavar="FILE",
+    help="A file with that database's URL, for one with a password in it.",
+)
 def create(
     role: str,
     max_usages: int,
@@ -55,18 +62,19 @@ def create(
     url: str | None,
     admin_token: str | None,
     db_dsn: str | None,
+    secret_dsn: str | None,
 ) -> None:
     """Make a bootstrap token. Its value, never shown again, goes to standard output; about it, to standard error.
 
     TOKEN=$(agentmesh token create --role node --db-dsn control-plane.db)
     """
     wanted = Wanted(role=role, max_usages=max_usages, ttl=ttl, description=description)
-    if db_dsn is not None:
-        make = partial(_in_database, wanted, _existing(db_dsn))
+    if dsn := secret_dsn or db_dsn:
+        make = partial(_in_database, wanted, _existing(dsn))
     elif url is not None and admin_token is not None:
         make = partial(_at_control_plane, wanted, url, admin_token)
     else:
-        raise click.UsageError("say where: --control-plane and --admin-token-path, or --db-dsn")
+        raise click.UsageError("say where: --control-plane and --admin-token-path, or --db-dsn or --db-dsn-path")
     with errors_in_one_line():
         created = trio.run(make)
     _show(created)

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from agentmesh.control_plane.admin import Admin, AdminOnly
 from agentmesh.control_plane.admin_members import AdminMembers
+from agentmesh.control_plane.admin_status import AdminStatus
 from agentmesh.control_plane.approvals import Approvals
 from agentmesh.control_plane.authority import Authority
 from agentmesh.control_plane.callers import Callers
@@ -24,7 +25,7 @@ from agentmesh.control_plane.metrics import CONTENT_TYPE, Metrics
 from agentmesh.control_plane.middleware import Counted, Dated, OpenToBrowsers
 from agentmesh.control_plane.oidc.verifier import TokenVerifier
 from agentmesh.control_plane.openapi import TEXT, document
-from agentmesh.control_plane.operations import Door, Operation, routes
+from agentmesh.control_plane.operations import Door, Operation, codes, routes
 from agentmesh.control_plane.policy_api import PolicyApi
 from agentmesh.control_plane.registration import Registration
 from agentmesh.control_plane.renewals import Renewals
@@ -86,7 +87,7 @@ def make_app(
     """
     callers = Callers(store, authority, wall_clock)
     health, limit = HealthApi(store, metrics), EnrollLimit(config)
-    info = InfoPage(store.mirror, wall_clock, config.login)
+    info = InfoPage(store.mirror, wall_clock, config)
     registration = Registration(store, authority, verifier, config, wall_clock)
     member_api = MemberApi(
         Members(store, authority, config, wall_clock),
@@ -102,12 +103,13 @@ def make_app(
         *PolicyApi(store, herald, callers).operations(),
         *Admin(store, Approvals(store, authority, wall_clock), wall_clock).operations(),
         *AdminMembers(store, herald, wall_clock).operations(),
+        *AdminStatus(store, wall_clock).operations(),
         *health.operations(),
     ]
     health.describe(operations)
     found = routes(operations, {Door.ADMIN: Middleware(AdminOnly, token=config.admin_token)})
     paths: dict[object, str] = {route.endpoint: route.path_format for route in found}
-    metrics.expect(paths.values())
+    metrics.expect(codes(operations))
     return Starlette(
         routes=found,
         middleware=[

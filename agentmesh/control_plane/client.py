@@ -71,6 +71,7 @@ class MeshInfo:
 
     routers: tuple[RouterRecord, ...]  # that are up
     banned: frozenset[PeerId] = frozenset()
+    directory_replication: int | None = None  # routers that are to hold each record; None: it does not say
 
 
 class ControlPlaneClient:
@@ -180,7 +181,8 @@ class ControlPlaneClient:
         """The routers that are up, and who is banned: all who are, so whoever is not in it any more is not."""
         body = await self._exchange.call(lambda _: Outgoing("GET", "/info"))
         answer = decode(ControlPlaneInfoResponse, body, MAX_INFO_FIELDS)
-        return MeshInfo(routers_of(answer.routers), frozenset(peers_in(answer.banned_peer_ids)))
+        banned = frozenset(peers_in(answer.banned_peer_ids))
+        return MeshInfo(routers_of(answer.routers), banned, answer.directory_replication or None)
 
     async def keys(self, trusted: TrustedKeys | None = None) -> TrustedKeys:
         """The keys whose credentials the mesh honours now.

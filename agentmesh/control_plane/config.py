@@ -11,6 +11,7 @@ from agentmesh.control_plane.policy.model import Policy
 
 HOUR = 3600.0
 MAX_HONOURED_KEYS = 100  # members read them all
+MAX_REPLICATION = 20  # routers that one record is sent to
 
 
 def parse_bind_address(text: str) -> tuple[str, int]:
@@ -47,6 +48,11 @@ def _not_negative(_: object, attribute: "attrs.Attribute[Any]", value: float) ->
         raise ValueError(f"{attribute.name} is not negative, and not {value}")
 
 
+def _replication(_: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
+    if not 1 <= value <= MAX_REPLICATION:
+        raise ValueError(f"{attribute.name} is from 1 to {MAX_REPLICATION}, not {value}")
+
+
 positive: Callable[[object, "attrs.Attribute[Any]", float], None] = _positive
 
 
@@ -74,6 +80,7 @@ class Config:
     key_grace_period: float = attrs.field(default=HOUR, validator=positive)  # seconds that a retired key is honoured
     node_retention: float = attrs.field(default=720 * HOUR, validator=positive)  # seconds that expired members are kept
     mesh_reconnect_interval: float = attrs.field(default=30.0, validator=positive)  # seconds to redial routers
+    dht_replication: int = attrs.field(default=3, validator=_replication)  # routers that hold each directory record
     poll_interval: float = attrs.field(default=30.0, validator=positive)  # seconds that pending members are to wait
     enroll_rate: float = attrs.field(default=10.0, validator=positive)  # enrollment requests per second, of all callers
     enroll_burst: int = attrs.field(default=20, validator=positive)  # … and that many at once after a quiet time

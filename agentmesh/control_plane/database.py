@@ -60,13 +60,18 @@ class Database:
         """Have every reading transaction begin with `look`; what that gives goes to `note`, in the caller's thread."""
         self._look, self._note = look, note
 
-    async def read(self, job: Callable[[Connection], T]) -> T:
-        """Run `job` on a snapshot: all it reads is of one moment. Raises StoreError."""
+    async def read(self, job: Callable[[Connection], T], *, abandon: bool = False) -> T:
+        """Run `job` on a snapshot: all it reads is of one moment. Raises StoreError.
+
+        Args:
+            abandon: whether a caller that is cancelled leaves at once, and the job to itself.
+        """
 
         def look_and_run(connection: Connection) -> tuple[Any, T]:
             return self._look(connection), job(connection)
 
-        looked, result = await _translated(partial(_run, self._read_from), look_and_run, self._threads)
+        run = partial(_run, self._read_from, abandon=abandon)
+        looked, result = await _translated(run, look_and_run, self._threads)
         self._note(looked)
         return result
 
@@ -80,15 +85,19 @@ class Database:
         return await _translated(self._write, job, self._threads)
 
     async def aclose(self) -> None:
+        for _ in range(int(self._threads.total_tokens)):
+            await self._threads.acquire_on_behalf_of(object())  # jobs that were left to themselves end first
         await trio.to_thread.run_sync(self._engine.dispose)
 
 
-async def _run(engine: Engine, job: Callable[[Connection], T], threads: trio.CapacityLimiter) -> T:
+async def _run(
+    engine: Engine, job: Callable[[Connection], T], threads: trio.CapacityLimiter, *, abandon: bool = False
+) -> T:
     def run() -> T:
         with engine.begin() as connection:
             return job(connection)
 
-    return await trio.to_thread.run_sync(run, limiter=threads)
+    return await trio.to_thread.run_sync(run, limiter=threads, abandon_on_cancel=abandon)
 
 
 async def _translated(run: Write, job: Callable[[Connection], T], threads: trio.CapacityLimiter) -> T:
@@ -123,7 +132,7 @@ async def open_database(dsn: str) -> AsyncGenerator[Database]:
         await database.write(migrate)
         yield database
     finally:
-        with trio.CancelScope(shield=True):  # bounded: no job of ours is running any more
+        with trio.CancelScope(shield=True):  # bounded: a job that still runs has a time limit of its own
             await database.aclose()
 
 

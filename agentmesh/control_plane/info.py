@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.mirror import Mirror, Snapshot
 from agentmesh.control_plane.records import Lease
 from agentmesh.wire.messages.mesh.v1 import (
@@ -20,13 +21,11 @@ class InfoPage:
 
     Args:
         wall_clock: gives the seconds since 1970.
-        login: how people register: the issuer of their tokens, a client's ID there, the audience.
+        config: says how people register, and how many routers hold a record of the directory.
     """
 
-    def __init__(
-        self, mirror: Mirror, wall_clock: Callable[[], float], login: tuple[str, str, str] = ("", "", "")
-    ) -> None:
-        self._mirror, self._wall_clock, self._login = mirror, wall_clock, login
+    def __init__(self, mirror: Mirror, wall_clock: Callable[[], float], config: Config) -> None:
+        self._mirror, self._wall_clock, self._config = mirror, wall_clock, config
         self._of: Snapshot | None = None
         self._from, self._until = math.inf, -math.inf  # the instants between which it is right
         self._encoded = b""
@@ -58,11 +57,13 @@ class InfoPage:
         routers = [_info_of(lease) for lease in leases]
         self._addresses = [address for router in routers for address in router.addresses]
         self._listings.clear()
+        issuer, client_id, audience = self._config.login
         self._encoded = bytes(
             ControlPlaneInfoResponse(
-                oidc_issuer=self._login[0],
-                client_id=self._login[1],
-                audience=self._login[2],
+                oidc_issuer=issuer,
+                client_id=client_id,
+                audience=audience,
+                directory_replication=self._config.dht_replication,
                 routers=routers,
                 router_addresses=self._addresses,
                 banned_peer_ids=sorted(snapshot.banned),

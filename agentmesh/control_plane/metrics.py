@@ -1,7 +1,7 @@
 """What the control plane counts, under the names agentmesh_control_plane_*."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import trio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,7 +15,10 @@ from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 logger = logging.getLogger(__name__)
 
 CENSUS_INTERVAL = 30.0  # seconds; the store is read no more often, however often we are scraped
+CENSUS_TIMEOUT = 5.0  # seconds that it has
 OTHER_ROUTE = "other"  # what matches none of our routes
+OTHER_CODES = (200, 400, 404)  # of these: what browsers ask first, and what there is not
+ANY_CODES = (405, 500)  # that every route may answer with, described or not
 
 NODE_STATES = ("admitted", "expired", "banned")
 TOKEN_STATES = ("active", "revoked", "expired", "exhausted")
@@ -43,6 +46,7 @@ class Metrics:
             "agentmesh_control_plane_http_request_duration_seconds", "Time to answer.", ("route",), registry=registry
         )
         self._nodes = gauge("enrolled_nodes", "Peers that were admitted.", "role", "state")
+        self._users = gauge("users", "People whom an identity provider knows, and who have been here.")
         self._enrollments = gauge("enrollment_requests", "Enrollments with a bootstrap token.", "status")
         self._tokens = gauge("bootstrap_tokens", "Bootstrap tokens.", "state")
         self._keys = gauge("signing_keys", "Keys whose credentials are honoured.")
@@ -61,11 +65,12 @@ class Metrics:
         self._read_at = gauge("mesh_state_timestamp_seconds", "When the store last answered.")
         self._show(Census({}, {}, {}, 0, ()))
 
-    def expect(self, routes: Iterable[str]) -> None:
-        """Show the routes that requests will be counted by, at 0."""
-        for route in (*routes, OTHER_ROUTE):
-            self._requests.labels(route, "200")
+    def expect(self, codes: Mapping[str, Iterable[int]]) -> None:
+        """Show what requests will be counted by, at 0. `codes`: those that each route may answer with."""
+        for route, expected in {**codes, OTHER_ROUTE: OTHER_CODES}.items():
             self._durations.labels(route)
+            for code in {*expected, *ANY_CODES}:
+                self._requests.labels(route, str(code))
 
     def answered(self, route: str, code: int, seconds: float) -> None:
         self._requests.labels(route, str(code)).inc()
@@ -83,8 +88,9 @@ class Metrics:
 
     async def _take_census(self) -> None:
         try:
-            self._show(await self._store.census(self._wall_clock()))
-        except StoreError as exc:
+            with trio.fail_after(CENSUS_TIMEOUT):
+                self._show(await self._store.census(self._wall_clock()))
+        except (StoreError, trio.TooSlowError) as exc:
             logger.warning("no census", extra={"reason": exc})
             self._success.set(0)
             return
@@ -99,6 +105,7 @@ class Metrics:
             self._enrollments.labels(status.value).set(census.enrollments.get(status, 0))
         for state in TOKEN_STATES:
             self._tokens.labels(state).set(census.tokens.get(state, 0))
+        self._users.set(census.users)
         self._keys.set(census.signing_keys)
         self._retiring.set(census.retiring_until or 0)
         self._routers.set(len(census.leases))

@@ -1,6 +1,5 @@
 """The interface as an OpenAPI document, made of the operations themselves and of the definitions of the messages."""
 
-import re
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
@@ -38,8 +37,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     for operation in operations:
         for kind in _messages_of(operation):
             _collect(kind, messages)
-        path = re.sub(r":\w+}", "}", operation.path)  # Starlette writes {id:int}
-        paths.setdefault(path, {})[operation.method.lower()] = _described(operation)
+        paths.setdefault(operation.route, {})[operation.method.lower()] = _described(operation)
     return {
         "openapi": "3.0.3",
         "info": {

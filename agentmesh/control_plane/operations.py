@@ -3,6 +3,7 @@ the same list, so that neither has what the other lacks.
 """
 
 import enum
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -70,6 +71,19 @@ class Operation:
         """All but `status`, in order."""
         of_body = BODY_FAULTS if self.takes is not None else ()
         return tuple(sorted({*self.refusals, *of_body, 503} - {self.status}))
+
+    @property
+    def route(self) -> str:
+        """Its path, as it is described and counted."""
+        return re.sub(r":\w+}", "}", self.path)  # Starlette writes {id:int}
+
+
+def codes(operations: Sequence[Operation]) -> Mapping[str, set[int]]:
+    """The statuses that each route may answer with."""
+    found: dict[str, set[int]] = {}
+    for operation in operations:
+        found.setdefault(operation.route, set()).update((operation.status, *operation.statuses))
+    return found
 
 
 def routes(operations: Sequence[Operation], guards: Mapping[Door, Middleware]) -> list[Route]:

@@ -5,10 +5,10 @@ A change of state is a conditional statement: it happens if the row still is wha
 
 from collections.abc import Mapping
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, func, insert, select, text, update
 
 from agentmesh.control_plane import access_queries, rows
-from agentmesh.control_plane.bans import node_is_banned
+from agentmesh.control_plane.bans import banned_peers, node_is_banned
 from agentmesh.control_plane.database import RacedError
 from agentmesh.control_plane.generations import Topic, changed
 from agentmesh.control_plane.keyring import honoured, keys
@@ -24,7 +24,14 @@ from agentmesh.control_plane.records import (
     Status,
     TokenOwner,
 )
-from agentmesh.control_plane.schema import bootstrap_tokens, enrollment_requests, nodes, routers
+from agentmesh.control_plane.schema import (
+    banned_identities,
+    bootstrap_tokens,
+    enrollment_requests,
+    nodes,
+    routers,
+    users,
+)
 from agentmesh.control_plane.upserts import Upsert
 from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.errors import MeshError
@@ -235,11 +242,19 @@ def census(connection: Connection, now: float) -> Census:
     ring = honoured(keys(connection), now)
     state = _token_state(now).label("state")
     by_state = select(state, func.count()).group_by(state)
+    out = banned_peers(connection)
     return Census(
         nodes={(role, state): count for role, state, count in connection.execute(by_role)},
         enrollments={Status(status): count for status, count in connection.execute(by_status)},
         tokens={str(state): count for state, count in connection.execute(by_state)},
         signing_keys=len(ring),
         retiring_until=max((key.expires_at for key in ring if key.expires_at is not None), default=None),
-        leases=leases(connection, now),
+        leases=tuple(lease for lease in leases(connection, now) if str(lease.peer) not in out),
+        users=_count(connection, users),
+        banned=_count(connection, banned_identities),
     )
+
+
+def _count(connection: Connection, table: Table) -> int:
+    count: int = connection.execute(select(func.count()).select_from(table)).scalar_one()
+    return count

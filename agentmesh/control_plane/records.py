@@ -147,5 +147,7 @@ class Census:
     enrollments: Mapping[Status, int]
     tokens: Mapping[str, int]  # by state: "active", "revoked", "expired" or "exhausted"
     signing_keys: int  # that are honoured
-    leases: tuple[Lease, ...]  # the live ones
+    leases: tuple[Lease, ...]  # the live ones, of routers that are not banned
     retiring_until: float | None = None  # when the last of the retired ones stops being honoured
+    users: int = 0
+    banned: int = 0  # peers, and people

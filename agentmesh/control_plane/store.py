@@ -184,7 +184,8 @@ class Store:
         return await self._database.write(partial(forget, now=now, retention=retention))
 
     async def census(self, now: float) -> Census:
-        return await self._database.read(partial(queries.census, now=now))
+        """Cancellation: at once; the reading goes on by itself until it ends."""
+        return await self._database.read(partial(queries.census, now=now), abandon=True)
 
 
 @asynccontextmanager

@@ -1,7 +1,5 @@
 """Whether to believe a set of keys."""
 
-import copy
-
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -19,7 +17,7 @@ def vouched_keys(answer: KeysResponse, trusted: TrustedKeys | None) -> TrustedKe
     Raises:
         RemoteProtocolError: no trusted key has signed, or, when none is, one key in it has not.
     """
-    unsigned = copy.copy(answer)
+    unsigned = KeysResponse.parse(bytes(answer))  # fields of a newer control plane are signed too, and copies lose them
     unsigned.signatures = []
     signed = bytes(unsigned)
     pairs = zip(answer.public_keys, answer.signatures, strict=False)

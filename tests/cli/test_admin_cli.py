@@ -136,6 +136,14 @@ async def test_members_are_listed_banned_and_let_in_again(tmp_path: Path) -> Non
         assert (await mesh.tried("ban", "nobody")).exit_code == 1
 
 
+async def test_the_status_is_shown(tmp_path: Path) -> None:
+    async with open_mesh(tmp_path) as mesh:
+        await mesh.plane.create_token("node")
+        table = await mesh.admin("status")
+        assert ["bootstrap_tokens", "active", "1"] in [line.split() for line in table.splitlines()]
+        assert (await mesh.shown("status"))["bootstrap_tokens"]["active"] == 1
+
+
 async def test_a_policy_is_read_and_written_as_yaml(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY)
     async with open_mesh(tmp_path) as mesh:

@@ -202,6 +202,8 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
         (["control-plane", "--biscuit-ttl", "soon"], 2, "'soon' is no duration"),
         (["control-plane", "--lease-duration", "0s"], 2, "lease_duration is above 0, not 0.0"),
         (["control-plane", "--key-rotation-interval", "1s"], 2, "key_grace_period is not above 100 times"),
+        (["control-plane", "--enroll-rate", "0"], 2, "0.0 is not in the range x>0"),
+        (["control-plane", "--dht-replication", "21"], 2, "21 is not in the range 1<=x<=20"),
         (["control-plane", "--log-level", "loud"], 2, "'loud' is not one of"),
         (["token", "create", "--role", "king"], 2, "'king' is not one of 'node', 'router'"),
         (["token", "create"], 2, "Missing option '--role'"),
@@ -237,7 +239,9 @@ def test_a_token_in_the_database(tmp_path: Path) -> None:
             pass
 
     trio.run(create_database)
-    result = run("token", "create", "--role", "router", "--max-usages", "7", "--ttl", "2h", "--db-dsn", path)
+    (tmp_path / "dsn").write_text(f"{path}\n")
+    where = ("--db-dsn-path", str(tmp_path / "dsn"))
+    result = run("token", "create", "--role", "router", "--max-usages", "7", "--ttl", "2h", *where)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("mesh-bt-")
     assert "mesh:role:router" in result.stderr
@@ -269,6 +273,9 @@ def test_every_option_has_a_help_text(command: click.Command) -> None:
         ("--key-rotation-interval", "AGENTMESH_KEY_ROTATION_INTERVAL", "12h", "key_rotation_interval", 43200.0),
         ("--key-grace-period", "AGENTMESH_KEY_GRACE_PERIOD", "2h", "key_grace_period", 7200.0),
         ("--mesh-reconnect-interval", "AGENTMESH_MESH_RECONNECT_INTERVAL", "5s", "mesh_reconnect_interval", 5.0),
+        ("--enroll-rate", "AGENTMESH_ENROLL_RATE", "0.5", "enroll_rate", 0.5),
+        ("--enroll-burst", "AGENTMESH_ENROLL_BURST", "7", "enroll_burst", 7),
+        ("--dht-replication", "AGENTMESH_DHT_REPLICATION", "5", "dht_replication", 5),
         ("--node-retention", "AGENTMESH_NODE_RETENTION", "7d", "node_retention", 604800.0),
         ("--lease-duration", "AGENTMESH_LEASE_DURATION", "7d", "lease_duration", 604800.0),
         ("--auto-approve-enrollment", "AGENTMESH_AUTO_APPROVE_ENROLLMENT", "1", "auto_approve_enrollment", True),

@@ -139,3 +139,26 @@ async def test_enrollments_are_listed_by_status(tmp_path: Path) -> None:
 async def test_enrollments_that_are_not_there(tmp_path: Path, number: str, status: int) -> None:
     async with open_harness(tmp_path) as mesh:
         assert (await mesh.admin("POST", f"/enrollments/{number}/approve")).status_code == status
+
+
+async def test_a_status_says_how_many_there_are_of_what(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as mesh:
+        member, _ = await mesh.admitted()
+        router, credential = await mesh.admitted("router")
+        await mesh.post("/routers/lease", mesh.lease_request(router, credential, connected_peers=4))
+        await mesh.plane.create_token("node")
+        await mesh.ban(member)
+        found = (await mesh.admin("GET", "/status")).json()
+        assert found["nodes"] == {
+            "mesh:role:node": {"admitted": 0, "expired": 0, "banned": 1},
+            "mesh:role:router": {"admitted": 1, "expired": 0, "banned": 0},
+        }
+        assert found["bootstrap_tokens"] == {"active": 1, "revoked": 0, "expired": 0, "exhausted": 2}
+        assert found["enrollments"] == {"pending": 0, "approved": 2, "rejected": 0}
+        assert (found["routers"], found["connected_peers"], found["banned"], found["users"]) == (1, 4, 1, 0)
+        assert (found["signing_keys"], found["retiring_key_expires_at"]) == (1, None)
+        await mesh.ban(router)
+        assert (await mesh.admin("GET", "/status")).json()["routers"] == 0
+        await mesh.plane.authority.rotate(grace=60.0)
+        found = (await mesh.admin("GET", "/status")).json()
+        assert (found["signing_keys"], found["retiring_key_expires_at"]) == (2, "2027-01-15T08:01:00.000Z")

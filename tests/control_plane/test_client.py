@@ -26,7 +26,6 @@ from agentmesh.control_plane.errors import (
     RequestRefusedError,
     UnauthorizedError,
 )
-from agentmesh.credentials import SigningKey, TrustedKeys
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.identity import Identity
 from agentmesh.types import Address, PeerId
@@ -36,7 +35,6 @@ from agentmesh.wire.messages.mesh.v1 import (
     BootstrapEnrollResponse,
     ControlPlaneInfoResponse,
     EnrollmentStatus,
-    KeysResponse,
     RouterInfo,
     TokenRefreshRequest,
     TokenRefreshResponse,
@@ -305,6 +303,13 @@ async def test_info_names_who_is_banned(tmp_path: Path) -> None:
         assert (await client.info()).banned == {peers[1]}
 
 
+async def test_info_says_how_many_routers_hold_a_record(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, dht_replication=5) as mesh, mesh.client() as client:
+        assert (await client.info()).directory_replication == 5
+    async with Server(ControlPlaneInfoResponse()).client() as client:
+        assert (await client.info()).directory_replication is None
+
+
 async def test_a_long_list_of_bans_is_read_whole() -> None:
     banned = [str(PeerId.from_ed25519(number.to_bytes(32))) for number in range(MAX_FIELDS + 1)]
     async with Server(ControlPlaneInfoResponse(banned_peer_ids=banned)).client() as client:
@@ -330,48 +335,6 @@ async def test_info_is_made_usable() -> None:
         (two, (Address.parse(f"/ip4/2.2.2.2/tcp/2/p2p/{two}"), Address.parse(f"/ip4/2.2.2.2/tcp/3/p2p/{two}"))),
     ]
     assert routers[1].connections == 3
-
-
-def key_set(*keys: SigningKey, signers: tuple[SigningKey, ...] | None = None, at: float = NOW) -> KeysResponse:
-    answer = KeysResponse(public_keys=[key.public for key in keys], sign_time=datetime.fromtimestamp(at, UTC))
-    signed = bytes(answer)
-    answer.signatures = [(key if signers is None or key in signers else other).sign(signed) for key in keys]
-    return answer
-
-
-other = SigningKey.generate()
-OLD, NEW = SigningKey.generate(), SigningKey.generate()
-TRUSTED = TrustedKeys(frozenset({OLD.public}))
-
-
-async def test_a_trusted_key_vouches_for_new_ones() -> None:
-    async with Server(key_set(OLD, NEW, signers=(OLD,))).client() as client:
-        assert await client.keys(TRUSTED) == TrustedKeys(frozenset({OLD.public, NEW.public}))
-
-
-async def test_without_trust_every_key_has_to_sign() -> None:
-    async with Server(key_set(OLD, NEW)).client() as client:
-        assert await client.keys() == TrustedKeys(frozenset({OLD.public, NEW.public}))
-
-
-@pytest.mark.parametrize(
-    ("answer", "trusted"),
-    [
-        (key_set(NEW), TRUSTED),
-        (key_set(OLD, NEW, signers=(NEW,)), TRUSTED),
-        (key_set(OLD, NEW, signers=(NEW,)), None),
-        (key_set(), None),
-        (key_set(), TRUSTED),
-        (key_set(OLD, at=NOW - 301), TRUSTED),
-        (key_set(OLD, at=NOW + 301), TRUSTED),
-        (KeysResponse(public_keys=[b"short"], signatures=[b""], sign_time=datetime.fromtimestamp(NOW, UTC)), None),
-        (KeysResponse(public_keys=[OLD.public]), TRUSTED),
-    ],
-)
-async def test_key_sets_that_are_not_believed(answer: KeysResponse, trusted: TrustedKeys | None) -> None:
-    async with Server(answer).client() as client:
-        with pytest.raises(RemoteProtocolError):
-            await client.keys(trusted)
 
 
 def test_members_need_nothing_of_the_servers_side() -> None:

@@ -13,6 +13,7 @@ import pytest
 import trio
 from sqlalchemy import Connection, Engine, event
 
+from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.database import StoreError
 from agentmesh.control_plane.info import InfoPage
 from agentmesh.credentials import verify
@@ -173,7 +174,7 @@ async def test_multi_master_control_plane(tmp_path: Path, dsn: str) -> None:
 
 async def test_info_is_encoded_once_per_change(tmp_path: Path, dsn: str) -> None:
     async with open_pair(tmp_path, dsn) as pair:
-        page = InfoPage(pair.one.plane.store.mirror, pair.one.clock)
+        page = InfoPage(pair.one.plane.store.mirror, pair.one.clock, Config())
         router = Identity.generate()
         token = await pair.other.plane.create_token("router")
         credential = (await pair.other.enroll(pair.other.enroll_request(router, token))).biscuit_token

@@ -232,7 +232,12 @@ class ControlPlaneInfoResponse(betterproto2.Message):
 
     routers: "list[RouterInfo]" = betterproto2.field(6, betterproto2.TYPE_MESSAGE, repeated=True)
     """
-    The next free number: the seed system's is not published.
+    The next free numbers: the seed system's are not published.
+    """
+
+    directory_replication: "int" = betterproto2.field(7, betterproto2.TYPE_UINT32)
+    """
+    How many routers are to hold each record of the directory.
     """
 
 
