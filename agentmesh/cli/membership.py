@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -34,7 +35,7 @@ def label(text: str) -> tuple[str, str]:
 
 
 def membership_options(command: F) -> F:
-    """Give a command --control-plane, --bootstrap-token-path and --label; `enrollment` takes them as they come."""
+    """Give a command --control-plane, --bootstrap-token-path, --jwt-path and --label; `enrollment` takes them."""
     for option in reversed(
         (
             click.option(
@@ -56,6 +57,14 @@ def membership_options(command: F) -> F:
                 help="A file with a bootstrap token. Not needed once the data folder holds a credential.",
             ),
             click.option(
+                "--jwt-path",
+                type=click.Path(path_type=Path),
+                metavar="FILE",
+                envvar="AGENTMESH_JWT_PATH",
+                show_envvar=True,
+                help="Instead, a file with a token of an identity provider, read at each registration and renewal.",
+            ),
+            click.option(
                 "--label",
                 "labels",
                 type=label,
@@ -69,9 +78,14 @@ def membership_options(command: F) -> F:
     return command
 
 
-def enrollment(control_plane: str, token: str | None, labels: tuple[tuple[str, str], ...]) -> Enrollment:
-    """What `membership_options` gave."""
-    return Enrollment(control_plane=control_plane, token=token, labels=dict(labels))
+def enrollment(
+    control_plane: str, token: str | None, jwt_path: Path | None, labels: tuple[tuple[str, str], ...]
+) -> Enrollment:
+    """What `membership_options` gave. Raises click.UsageError."""
+    try:
+        return Enrollment(control_plane=control_plane, token=token, jwt_path=jwt_path, labels=dict(labels))
+    except ValueError as exc:
+        raise click.UsageError(str(exc), click.get_current_context()) from exc
 
 
 async def run_member(

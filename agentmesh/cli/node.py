@@ -90,6 +90,7 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
 def command(
     control_plane: str,
     token: str | None,
+    jwt_path: Path | None,
     labels: tuple[tuple[str, str], ...],
     data_dir: Path,
     listen: tuple[Address, ...],
@@ -105,7 +106,7 @@ def command(
     names, but for what is in NO_PROXY.
     """
     config = NodeConfig(
-        enrollment=enrollment(control_plane, token, labels),
+        enrollment=enrollment(control_plane, token, jwt_path, labels),
         state_dir=data_dir,
         listen=listen,
         routers=routers,

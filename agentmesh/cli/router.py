@@ -93,6 +93,7 @@ SOURCE_SHARE = 0.25
 def command(
     control_plane: str,
     token: str | None,
+    jwt_path: Path | None,
     labels: tuple[tuple[str, str], ...],
     data_dir: Path,
     listen: tuple[Address, ...],
@@ -127,7 +128,7 @@ def command(
         max_circuits_per_peer=relay_max_circuits,
     )
     config = RouterConfig(
-        enrollment=enrollment(control_plane, token, labels),
+        enrollment=enrollment(control_plane, token, jwt_path, labels),
         state_dir=data_dir,
         listen=listen,
         external_addresses=external_addr,

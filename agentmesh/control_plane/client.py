@@ -217,6 +217,7 @@ async def open_client(
     backoff: Backoff | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     proxies: ProxyRules | None = None,
+    make: Callable[[Identity, Exchange], ControlPlaneClient] = ControlPlaneClient,
 ) -> AsyncGenerator[ControlPlaneClient]:
     """`async with open_client("http://10.0.0.1:8080", identity) as control_plane:`
 
@@ -228,12 +229,13 @@ async def open_client(
         backoff: how long calls are retried.
         transport: instead of the network: `httpx.ASGITransport(app)` reaches an app in this process.
         proxies: what is reached through which proxy; what the environment says now if it is None.
+        make: makes another kind of client.
     Raises:
         ValueError: `url` is no HTTP URL.
         AddressError: the environment names a proxy that is none. (It is a ValueError too.)
     """
     async with open_http(url, transport, proxies) as http:
-        yield ControlPlaneClient(identity, Exchange(http, wall_clock, rng or SystemRandom(), backoff or Backoff()))
+        yield make(identity, Exchange(http, wall_clock, rng or SystemRandom(), backoff or Backoff()))
 
 
 def _issued(answer: BootstrapEnrollResponse | EnrollResponse) -> Issued:

@@ -55,7 +55,7 @@ class Entry:
         """The saved credential, or None when it is of no use.
 
         It needs no control plane; but one that answers is asked for its keys first. When it is another one by now, and
-        we have a token, the credential is of no use.
+        we have a way in, the credential is of no use.
         """
         if saved.control_plane != self._enrollment.mesh:
             logger.warning("the saved credential is for another mesh", extra={"control_plane": saved.control_plane})
@@ -75,10 +75,10 @@ class Entry:
         """A first credential, or another one when the last is not honoured. The keys come with it.
 
         Args:
-            lack: why one is needed, for the error that says that there is no token.
+            lack: why one is needed, for the error that says that there is no way in.
         """
-        token, role = self._enrollment.token, self._enrollment.role
-        if token is None:
+        token, role = self._enrollment.token or "", self._enrollment.role
+        if not self._enrollment.is_invited:
             raise CredentialError(f"{lack}, and no bootstrap token to enroll with", "expired")
         logger.info("enrolling", extra={"peer": self._identity.peer, "role": role})
         try:
@@ -108,7 +108,7 @@ class Entry:
             try:
                 return await self._client.keys(saved)
             except RemoteProtocolError as exc:
-                if self._enrollment.token is not None:
+                if self._enrollment.is_invited:
                     raise CredentialError(f"the control plane has other keys: {exc}", "untrusted") from exc
                 reason = exc
             except ControlPlaneError as exc:
