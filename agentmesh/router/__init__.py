@@ -1,9 +1,11 @@
 """A router: members hold sessions to it, and it relays between them what it cannot read.
 
-config     every setting
-addresses  where members can dial it
-lease      telling the control plane that it is up
-router     the composition
+config      every setting
+addresses   where members can dial it
+lease       telling the control plane that it is up
+federation  the sessions to all other routers
+members     who is admitted
+router      the composition
 """
 
 from agentmesh.router.config import RouterConfig

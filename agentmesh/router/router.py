@@ -17,7 +17,9 @@ from agentmesh.protocols.auth import AuthStatistics
 from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import dialable
 from agentmesh.router.config import RouterConfig
+from agentmesh.router.federation import Federation
 from agentmesh.router.lease import keep_lease
+from agentmesh.router.members import Members
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
@@ -36,12 +38,16 @@ class Router:
         membership: its standing in the mesh.
         relay: what it relays.
         handshakes: how members' handshakes ended.
+        federation: the other routers.
+        members: who is admitted.
     """
 
     host: Host
     membership: Membership
     relay: Relay
     handshakes: AuthStatistics
+    federation: Federation
+    members: Members
     _external: tuple[Address, ...] = ()
 
     @property
@@ -117,12 +123,15 @@ async def open_router_as(
     """
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
     admissions, handshakes = admission_book(membership), AuthStatistics()
+    federation = Federation(membership, admissions)
+    members = Members(admissions, federation)
+    policy = attrs.evolve(auth_policy(membership, admissions), admit=members.admit)
     await membership.info()  # or it would admit who is banned
     announced = (lambda: external) if external else None
     with open_splicer() as splicer:
         relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
         protocols = [
-            auth.protocol(auth_policy(membership, admissions), statistics=handshakes),
+            attrs.evolve(auth.protocol(policy, statistics=handshakes), run=members.run),
             relay.protocol(),
             identify.protocol(),
             ping.protocol(),
@@ -141,10 +150,11 @@ async def open_router_as(
             ) as host,
             open_background() as nursery,
         ):
-            router = Router(host, membership, relay, handshakes, external)
+            router = Router(host, membership, relay, handshakes, federation, members, external)
             enforce_bans(membership, host)
             nursery.start_soon(membership.run)
             await nursery.start(
                 keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval
             )
+            nursery.start_soon(federation.run)
             yield router

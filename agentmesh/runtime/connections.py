@@ -73,6 +73,10 @@ class ConnectionManager:
         """The session to use for `peer`: the newest that accepts streams."""
         return next((session for session in reversed(self._sessions.get(peer, [])) if session.accepts_streams), None)
 
+    def sessions_of(self, peer: PeerId) -> tuple[MuxSession, ...]:
+        """Every session to a peer, the oldest first."""
+        return tuple(self._sessions.get(peer, ()))
+
     def statistics(self) -> ConnectionStatistics:
         directions = Counter(session.direction for session in self)
         return ConnectionStatistics(

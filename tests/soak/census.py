@@ -26,7 +26,13 @@ OTHERS = {
 CONTAINERS = (dict, list, set, frozenset, tuple, deque)
 
 # What is meant to stay for a while, and is bounded: see the classes.
-REMEMBERED = ("Verifier._remembered", "PeerLimiter._buckets", "limiter._Bucket")
+REMEMBERED = (
+    "Verifier._remembered",
+    "PeerLimiter._buckets",
+    "limiter._Bucket",
+    "AdmissionBook._expiries",
+    "Federation._listed",
+)
 
 
 @attrs.frozen

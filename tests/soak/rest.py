@@ -20,6 +20,7 @@ def disagreements(routers: Sequence[Router], nodes: Sequence[Node]) -> list[str]
     circuits = Counter(_dialed(nodes))
     return [
         *_compare("sessions with routers", _with_members(routers), _with_routers(routers, nodes)),
+        *_compare("routers that are joined", _federated(routers), _all_pairs(routers)),
         *_compare("circuits, as relayed and dialled", _relayed(routers), circuits),
         *_compare("circuits, as accepted and dialled", _accepted(nodes), circuits),
         *_missing("reservations that members rely on", _held(nodes), _reserved(routers)),
@@ -42,7 +43,16 @@ def _missing(what: str, needed: Iterable[object], found: Iterable[object]) -> It
 
 
 def _with_members(routers: Sequence[Router]) -> Iterator[Pair]:
-    return ((router.peer, session.peer) for router in routers for session in router.host.connections)
+    peers = {router.peer for router in routers}
+    return ((r.peer, session.peer) for r in routers for session in r.host.connections if session.peer not in peers)
+
+
+def _federated(routers: Sequence[Router]) -> Iterator[Pair]:
+    return ((router.peer, other) for router in routers for other in router.federation.peers)
+
+
+def _all_pairs(routers: Sequence[Router]) -> Iterator[Pair]:
+    return ((router.peer, other.peer) for router in routers for other in routers if other is not router)
 
 
 def _with_routers(routers: Sequence[Router], nodes: Sequence[Node]) -> Iterator[Pair]:
@@ -100,7 +110,7 @@ def _router_gauges(router: Router) -> Iterator[str]:
         "streams served": (host.streams.serving, circuits),
         "streams": (sum(session.statistics().streams for session in sessions), 2 * circuits),
         "peers": (host.connections.peers, len({session.peer for session in sessions})),
-        "inbound": (host.connections.inbound, len(sessions)),
+        "inbound": (host.connections.inbound, sum(s.direction is Direction.INBOUND for s in sessions)),
         "admitted": (host.admitted, len({session.peer for session in sessions})),
     }
     yield from _differences(router.host, expected)
