@@ -6,6 +6,7 @@ A member whose request is not answered sends the same request again, as the real
 everybody has an answer, and the database is held to what was said.
 """
 
+import logging
 import multiprocessing
 import multiprocessing.connection
 import random
@@ -39,13 +40,19 @@ from agentmesh.types import PeerId
 from agentmesh.wire.messages.mesh.v1 import BootstrapEnrollRequest, BootstrapEnrollResponse, EnrollmentStatus
 from tests.servers.postgres import Postgres, run_postgres
 
+logger = logging.getLogger(__name__)
+
 RATE = 50  # enrollments begun per second
 CAP = 7  # usages of most bootstrap tokens
 ASKERS = 11  # that show each of these
 LIFE = 0.2, 0.7  # seconds between two kills, from and to
-RETRY_INTERVAL = 0.05  # seconds
+MAX_WAITING = (
+    200  # members without an answer; beyond it nobody new comes, or a slow machine would have ever more of them
+)
+RETRY_INTERVAL = 0.05, 0.5  # seconds, from and to
 ANSWER_TIMEOUT = 20.0  # seconds; whoever is killed is noticed at once
-LAST_ANSWERS_TIMEOUT = 60.0  # seconds for all who still wait when nobody is killed any more
+LAST_ANSWERS_TIMEOUT = 60.0  # seconds in which one of those who still wait at the end has to get an answer
+REPORT_EVERY = 10  # kills
 MANY = 300  # bootstrap tokens; in a long run they are shown again when they are used up
 DAY = 86400.0
 UNLIMITED = 1e9
@@ -177,6 +184,8 @@ class Crashes:
         self._dsn, self._rng, self._postgres = dsn, rng, postgres
         self._replicas = [Replica(dsn) for _ in range(replicas)]
         self._members = list[Member]()
+        self._answered = trio.Event()  # of one more member; made anew each time
+        self._waiting = 0
         self._kills = Counter[str]()
 
     async def run(self, kills: int) -> Report:
@@ -200,8 +209,11 @@ class Crashes:
                     for number in range(kills):
                         await trio.sleep(self._rng.uniform(*LIFE))
                         await self._kill_and_start(number)
+                        if number % REPORT_EVERY == REPORT_EVERY - 1:
+                            logger.info("%d kills, %d asked, %d wait", number + 1, len(self._members), self._waiting)
                     nursery.cancel_scope.cancel()
-                asking.cancel_scope.deadline = trio.current_time() + LAST_ANSWERS_TIMEOUT
+                await self._wait_for_answers()
+                asking.cancel_scope.cancel()
         async with open_database(self._dsn) as database:
             await database.read(self._check)
         return Report(self._kills, len(self._members), sum(member.credential is not None for member in self._members))
@@ -224,8 +236,11 @@ class Crashes:
             for _ in range(ASKERS):
                 member = new_member(token)
                 self._members.append(member)
+                self._waiting += 1
                 asking.start_soon(self._ask, member)
                 await trio.sleep_until(began + len(self._members) / RATE)
+                while self._waiting >= MAX_WAITING:
+                    await self._answered.wait()
 
     async def _ask(self, member: Member) -> None:
         """Until there is an answer."""
@@ -233,7 +248,18 @@ class Crashes:
             replica = random.choice(self._replicas)
             with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(ANSWER_TIMEOUT):
                 member.answer = await enroll(replica.url, member.request)
-            await trio.sleep(RETRY_INTERVAL)
+            if member.answer is None:
+                await trio.sleep(random.uniform(*RETRY_INTERVAL))
+        self._waiting -= 1
+        self._answered.set()
+        self._answered = trio.Event()
+
+    async def _wait_for_answers(self) -> None:
+        """Until everybody has one, or nobody gets one any more."""
+        with trio.move_on_after(LAST_ANSWERS_TIMEOUT) as scope:
+            while self._waiting:
+                await self._answered.wait()
+                scope.deadline = trio.current_time() + LAST_ANSWERS_TIMEOUT
 
     def _check(self, connection: Connection) -> None:
         assert [member for member in self._members if member.answer is None] == []
@@ -264,6 +290,7 @@ async def crash_postgresql(postgres: Postgres, kills: int, rng: Random) -> Repor
 @click.option("--kills", default=1000, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def main(database: str, kills: int, seed: int) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     if database == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
             report = trio.run(crash_sqlite, Path(folder), kills, Random(seed))
