@@ -18,7 +18,7 @@ MAX_JWT_BYTES = 64 * 1024
 
 
 class RegisteringClient(ControlPlaneClient):
-    """Registers where others enroll, and shows what the provider says now at each renewal.
+    """Registers where others enroll, and shows at each renewal what the provider says anew.
 
     Args:
         jwt_path: of a file with a token of the provider. It is read each time: whoever puts tokens into files, as
@@ -28,6 +28,7 @@ class RegisteringClient(ControlPlaneClient):
     def __init__(self, identity: Identity, exchange: Exchange, jwt_path: Path) -> None:
         super().__init__(identity, exchange)
         self._jwt_path = jwt_path
+        self._shown = ""  # the last token that was taken
 
     async def enroll(
         self,
@@ -43,15 +44,26 @@ class RegisteringClient(ControlPlaneClient):
             CredentialError: the file cannot be read.
             Otherwise as `register`.
         """
-        return await self.register(await self._read(), role=role, labels=labels)
+        jwt = await self._read()
+        issued = await self.register(jwt, role=role, labels=labels)
+        self._shown = jwt
+        return issued
 
     async def refresh(self, credential: bytes, *, jwt: str = "") -> Issued:
-        """As `ControlPlaneClient.refresh`, with the token in the file; without it when that is of no use any more."""
+        """As `ControlPlaneClient.refresh`, with the token in the file if it is a new one.
+
+        A credential ends with the token that it was issued for; one that is renewed on what was said before does not.
+        When the new token is of no use, what was said before has to do.
+        """
         try:
-            return await super().refresh(credential, jwt=jwt or await self._read())
+            jwt = jwt or await self._read()
+            if jwt != self._shown:
+                issued = await super().refresh(credential, jwt=jwt)
+                self._shown = jwt
+                return issued
         except (CredentialError, UnauthorizedError) as exc:
-            logger.info("renewing on what the identity provider said before", extra={"reason": exc})
-            return await super().refresh(credential)
+            logger.warning("renewing on what the identity provider said before", extra={"reason": exc})
+        return await super().refresh(credential)
 
     async def _read(self) -> str:
         try:
