@@ -18,9 +18,6 @@ from agentmesh.types import Address
 
 logger = logging.getLogger(__name__)
 
-LOW_SHARE = 0.85  # of the high watermark
-SOURCE_SHARE = 0.25
-
 
 @click.command("router")
 @membership_options
@@ -115,11 +112,9 @@ def command(
     for what is in NO_PROXY.
     """
     try:
-        connections = ConnectionLimits(
-            high_watermark=high_watermark,
-            low_watermark=low_watermark or int(high_watermark * LOW_SHARE),
-            max_per_source=conns_per_source_ip or max(int(high_watermark * SOURCE_SHARE), 1),
-        )
+        given = {"low_watermark": low_watermark, "max_per_source": conns_per_source_ip}
+        limits = {name: value for name, value in given.items() if value is not None}
+        connections = ConnectionLimits(high_watermark=high_watermark, **limits)
     except ValueError as exc:
         raise click.UsageError(str(exc), click.get_current_context()) from exc
     book = BookLimits(

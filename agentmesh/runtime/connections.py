@@ -12,17 +12,19 @@ import attrs
 from agentmesh.abc import Direction
 from agentmesh.runtime.config import ConnectionLimits
 from agentmesh.runtime.figures import ABUSES, abuse_of
+from agentmesh.runtime.meters import Meter
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.yamux import HostMemory
 from agentmesh.types import Address, PeerId
 
 IPV6_SOURCE_PREFIX = 56  # what one subscriber is usually given
+REFUSALS: tuple[str, ...] = ("per_ip_limit", "rate_limit", "handshake_limit")
 
 
 @attrs.frozen
 class ConnectionStatistics:
-    """A snapshot. `refused` counts connections by reason, `abused` sessions that ended for what their peers did (all
-    of ABUSES, from 0).
+    """A snapshot. `refused` counts connections by reason (all of REFUSALS, from 0), `abused` sessions that ended for
+    what their peers did (all of ABUSES, from 0).
     """
 
     inbound: int
@@ -54,7 +56,9 @@ class ConnectionManager:
         self._sources: Counter[str] = Counter()
         self._handshakes = 0
         self._shaking: Counter[str] = Counter()  # the sources of handshakes under way
-        self._refused = {"per_ip_limit": 0, "handshake_limit": 0}
+        self._arrivals = Meter(limits.arrivals)
+        self._retired: set[MuxSession] = set()
+        self._refused = dict.fromkeys(REFUSALS, 0)
         self._trimmed = 0
         self._abused = dict.fromkeys(ABUSES, 0)
 
@@ -70,8 +74,16 @@ class ConnectionManager:
         return tuple(self._sessions)
 
     def get(self, peer: PeerId) -> MuxSession | None:
-        """The session to use for `peer`: the newest that accepts streams."""
-        return next((session for session in reversed(self._sessions.get(peer, [])) if session.accepts_streams), None)
+        """The session to use for `peer`: the newest that accepts streams and is not retired."""
+        usable = (s for s in reversed(self._sessions.get(peer, [])) if s.accepts_streams and s not in self._retired)
+        return next(usable, None)
+
+    def retire(self, session: MuxSession) -> None:
+        """Open nothing more on a session whose path will not last; what is open on it, and what the peer opens, goes
+        on.
+        """
+        if session.is_open:
+            self._retired.add(session)
 
     def sessions_of(self, peer: PeerId) -> tuple[MuxSession, ...]:
         """Every session to a peer, the oldest first."""
@@ -92,8 +104,12 @@ class ConnectionManager:
 
     # ── accepting ──
 
-    def begin_handshake(self, source: Address | None) -> bool:
-        """Take a place for an inbound connection, or False when its source or the host has no more to give."""
+    def begin_handshake(self, source: Address | None, now: float) -> bool:
+        """Take a place for an inbound connection, or False when its source or the host has no more to give.
+
+        Args:
+            now: seconds that never go back.
+        """
         key = _source_of(source)
         full = key is not None and self._shaking[key] >= self._limits.max_handshakes_per_source
         if full or self._handshakes >= self._limits.max_handshakes:
@@ -101,6 +117,9 @@ class ConnectionManager:
             return False
         if key is not None and self._sources[key] >= self._limits.max_per_source:
             self._refused["per_ip_limit"] += 1
+            return False
+        if key is not None and self._arrivals.spend(key, now):
+            self._refused["rate_limit"] += 1
             return False
         self._handshakes += 1
         if key is not None:
@@ -133,6 +152,7 @@ class ConnectionManager:
             self._abused[abuse_of(session.failure)] += 1
         sessions = self._sessions[session.peer]
         sessions.remove(session)
+        self._retired.discard(session)
         if sessions:
             return False
         del self._sessions[session.peer]
@@ -161,13 +181,18 @@ class ConnectionManager:
             self._protected.pop(peer, None)
 
     def _trim(self, keep: MuxSession) -> None:
-        """Close sessions down to the low watermark: untagged first, then by tag value, the protected never."""
+        """Close sessions without a tag down to the low watermark, then those with one down to the high one, the lowest
+        sum of tags first; the protected never.
+
+        What has a tag is worth something, and its end a surprise: a host that wants fewer of those tells them in time.
+        """
         alive = [session for session in self if session.accepts_streams]
-        candidates = sorted(
-            (session for session in alive if session is not keep and session.peer not in self._protected),
-            key=lambda session: sum(self._tags.get(session.peer, {}).values()),
-        )
-        for session in candidates[: max(0, len(alive) - self._limits.low_watermark)]:
+        worth = {peer: sum(tags.values()) for peer, tags in self._tags.items()}
+        mine = [session for session in alive if session is not keep and session.peer not in self._protected]
+        candidates = sorted(mine, key=lambda session: worth.get(session.peer, 0))
+        strangers = sum(session.peer not in worth for session in candidates)
+        most = max(min(strangers, len(alive) - self._limits.low_watermark), len(alive) - self._limits.high_watermark)
+        for session in candidates[: max(0, most)]:
             self._trimmed += 1
             session.abort("trimmed: the host is above its high watermark")
 

@@ -1,4 +1,9 @@
-"""Dials peers for a host: one dial a peer at a time, each address an attempt in a task of its own."""
+"""Dials peers for a host: one dial a peer at a time, each address an attempt in a task of its own.
+
+The attempts of a dial begin one after another (RFC 8305, "Happy Eyeballs"): the next when one has failed, or when they
+have not come to anything for a moment. They are in the order of the transports: a peer that can be reached over TCP is
+reached over that, before it is tried over what runs on top of it.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,7 +27,7 @@ class Dialer:
 
     Args:
         nursery: the host's; attempts run in it, and the one that wins lives on there as its session.
-        transports: the first that can dial an address does.
+        transports: the first that can dial an address does; those of the first are tried first.
         security: the host's identity.
         config: the bounds and time limits.
         make_session: makes a session of a link.
@@ -61,7 +66,12 @@ class Dialer:
 
     def _begin(self, peer: PeerId, addresses: Sequence[Address]) -> Dial:
         usable = [address for address in dict.fromkeys(addresses) if address.peer in (None, peer)]
-        attempts = {address: transport for address in usable if (transport := self._dialer(address)) is not None}
+        attempts = {
+            address: transport
+            for transport in self._transports
+            for address in usable
+            if self._dialer(address) is transport
+        }
         if not attempts:
             raise DialError(f"no address of {peer} that can be dialled from here ({len(addresses)} given)")
         chosen = list(attempts)[: self._config.max_dial_addresses]
@@ -78,6 +88,9 @@ class Dialer:
             async with trio.open_nursery() as nursery:
                 for address, transport in attempts.items():
                     nursery.start_soon(self._attempt, dial, address, transport)
+                    await dial.wait_turn(self._config.dial_stagger)
+                    if dial.is_over:
+                        break
         finally:
             dial.end()
             self._forget(dial)

@@ -1,4 +1,4 @@
-"""One dial under way: all addresses of a peer at once, the first session wins, every caller shares it."""
+"""One dial under way: an attempt an address, the first session wins, every caller shares it."""
 
 from collections.abc import Sequence
 
@@ -23,6 +23,7 @@ class Dial:
         self._errors: dict[Address, Exception] = {}
         self._session: MuxSession | None = None
         self._done = trio.Event()
+        self._news = trio.Event()  # an attempt has failed, or the dial is over
         self._waiters = 0
 
     def scope(self, address: Address) -> trio.CancelScope:
@@ -38,7 +39,7 @@ class Dial:
         if self.is_over:
             return False
         self._session = session
-        self._done.set()
+        self._finish()
         self._cancel(address)
         self._errors.clear()  # nobody asks any more; with their tracebacks they would live as long as the session
         return True
@@ -48,12 +49,22 @@ class Dial:
         if self._session is not None:
             return
         self._errors[address] = error
+        self._tell()
         if len(self._errors) == len(self._scopes):
-            self._done.set()
+            self._finish()
 
     def end(self) -> None:
         """No attempt is under way any more."""
         self._done.set()
+
+    async def wait_turn(self, stagger: float) -> None:
+        """Until the next attempt is to begin, or the dial is over.
+
+        Args:
+            stagger: seconds that those under way have for themselves, unless one of them fails.
+        """
+        with trio.move_on_after(0 if self.is_over else stagger):
+            await self._news.wait()
 
     async def wait(self) -> None:
         """Until the dial is over; `outcome` tells how.
@@ -66,7 +77,7 @@ class Dial:
         finally:
             self._waiters -= 1
             if not self._waiters and not self.is_over:
-                self._done.set()
+                self._finish()
                 self._cancel(None)
 
     def outcome(self) -> MuxSession:
@@ -78,6 +89,14 @@ class Dial:
         if self._session is None:
             raise self._failure()
         return self._session
+
+    def _finish(self) -> None:
+        self._done.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, trio.Event()
+        news.set()
 
     def _cancel(self, winner: Address | None) -> None:
         for address, scope in self._scopes.items():

@@ -150,7 +150,7 @@ class Host:
 
         Args:
             peer: who must be at the other end.
-            addresses: where to look, all at once; those that name another peer or no transport here speaks are left
+            addresses: where to look, one after another, soon; those that name another peer or no transport here speaks are left
             out.
         Raises:
             DialError: no address, or none worked, and its cause says why for each; or the peer is barred.
@@ -203,7 +203,7 @@ class Host:
 
     async def _accept(self, stream: ByteStream, source: Address | None) -> None:
         """One inbound connection, from its first byte to the end of its session, or of what its door leads to."""
-        if not self.connections.begin_handshake(source):
+        if not self.connections.begin_handshake(source, trio.current_time()):
             return
         try:
             found = await self._upgrade_inbound(stream, source)

@@ -1,11 +1,11 @@
-"""How much of something each peer may have: an allowance for each, for the peers that asked last. `now` comes from the
-caller.
+"""How much of something each peer, or each source of connections, may have: an allowance for each, for those that asked
+last. `now` comes from the caller.
 """
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from agentmesh.runtime.yamux.ledger import Allowance
-from agentmesh.types import PeerId
 
 MAX_METERED_PEERS = 4096
 
@@ -21,9 +21,9 @@ class Meter:
     def __init__(self, allowance: Allowance, max_peers: int = MAX_METERED_PEERS) -> None:
         self.allowance = allowance
         self._max_peers = max_peers
-        self._settled_at: OrderedDict[PeerId, float] = OrderedDict()  # when each has its whole burst again
+        self._settled_at: OrderedDict[Hashable, float] = OrderedDict()  # when each has its whole burst again
 
-    def spend(self, peer: PeerId, now: float, amount: float = 1) -> float:
+    def spend(self, peer: Hashable, now: float, amount: float = 1) -> float:
         """Take `amount` from what a peer may have, if it has that much left.
 
         Args:

@@ -35,6 +35,7 @@ SHOWN_BY: dict[type, dict[str, str]] = {
         "dial_timeout": "test_dial_failures.py::test_a_dial_that_nobody_answers_ends",
         "close_timeout": "test_host.py::test_leaving_is_bounded_though_no_peer_reads",
         "max_dial_addresses": "test_dialing.py::test_so_many_addresses_are_tried",
+        "dial_stagger": "test_dialing.py::test_the_next_address_is_tried_when_the_last_is_slow",
     },
     MuxLimits: {
         "max_inbound_streams": "test_session.py::test_one_more_than_the_peer_allows_is_rejected_and_the_others_go_on",

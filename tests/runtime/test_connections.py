@@ -17,6 +17,7 @@ from agentmesh.runtime.upgrade import Upgraded
 from agentmesh.types import Address, PeerId
 
 PEERS = [PeerId.from_ed25519(bytes((number,)) * 32) for number in range(40)]
+NOW = 0.0
 SMALL = ConnectionLimits(high_watermark=4, low_watermark=2, max_per_source=2, max_handshakes=3)
 
 
@@ -74,7 +75,8 @@ async def test_above_the_high_watermark_the_oldest_go_down_to_the_low_one(high: 
     assert manager.statistics().trimmed == high + 1 - low
 
 
-async def test_the_untagged_go_first_then_the_cheapest_the_protected_never() -> None:
+async def test_trim_takes_unauthenticated_connections_first() -> None:
+    """Those that nobody vouches for go down to the low watermark, the others only as far as they must."""
     manager = ConnectionManager(ConnectionLimits(high_watermark=6, low_watermark=3))
     sessions = [session_with(peer) for peer in PEERS[:7]]
     for session in sessions[:6]:
@@ -87,8 +89,16 @@ async def test_the_untagged_go_first_then_the_cheapest_the_protected_never() -> 
     manager.tag(PEERS[2], "directory", 3)
     manager.tag(PEERS[3], "reserved", 1)
     manager.add(sessions[6])
-    # 4 and 5 had no tag, 3 and 1 the cheapest; 2 has more, 0 is protected, and 6 has only just come
-    assert alive(sessions) == [True, False, True, False, False, False, True]
+    # 4 and 5 had no tag, 0 is protected, and 6 has only just come
+    assert alive(sessions) == [True, True, True, True, False, False, True]
+    more = [session_with(peer) for peer in PEERS[10:12]]
+    for number, session in enumerate(more):
+        manager.add(session)
+        manager.tag(session.peer, "reserved", 10 - number)
+    assert alive([*sessions, *more]) == [True, True, True, True, False, False, False, True, True]
+    manager.add(session_with(PEERS[20]))
+    # 3 was worth least; there is room for one more, and no reason to make any
+    assert alive([*sessions, *more]) == [True, True, True, False, False, False, False, True, True]
 
 
 async def test_a_protection_ends_with_its_last_reason_and_a_tag_with_its_name() -> None:
@@ -162,21 +172,64 @@ async def test_the_session_to_use_is_the_newest_that_takes_streams() -> None:
     assert list(manager) == [first, second]
 
 
+async def test_a_session_that_is_retired_is_used_for_nothing_new() -> None:
+    manager = ConnectionManager(SMALL)
+    first, second = session_with(PEERS[0]), session_with(PEERS[0])
+    manager.add(first)
+    manager.retire(first)
+    assert manager.get(PEERS[0]) is None
+    assert first.accepts_streams
+    manager.add(second)
+    assert manager.get(PEERS[0]) is second
+    assert manager.sessions_of(PEERS[0]) == (first, second)
+    manager.remove(first)
+    first.abort("gone")
+    manager.retire(first)  # too late: nothing is kept of it
+    assert manager.sessions_of(PEERS[0]) == (second,)
+
+
+@pytest.mark.parametrize(("high", "low", "source"), [(4000, 3400, 1000), (100, 85, 25), (3, 2, 1), (2, 1, 1)])
+def test_what_the_limits_are_where_only_the_high_watermark_is_set(high: int, low: int, source: int) -> None:
+    limits = ConnectionLimits(high_watermark=high)
+    assert (limits.low_watermark, limits.max_per_source) == (low, source)
+
+
 # ── sources ──
+
+
+@pytest.mark.parametrize("max_per_source", [8, 1000])
+def test_a_source_opens_connections_no_faster_than_so(max_per_source: int) -> None:
+    manager = ConnectionManager(ConnectionLimits(max_per_source=max_per_source))
+    source, now = at("/ip4/192.0.2.1/tcp/1"), NOW
+
+    def opens() -> bool:
+        if accepted := manager.begin_handshake(source, now):
+            manager.end_handshake(source)
+            manager.release_source(source)
+        return accepted
+
+    assert [opens() for _ in range(2 * max_per_source)] == [True] * 2 * max_per_source  # a crowd that starts together
+    assert not opens()
+    assert manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1"), now)
+    assert manager.begin_handshake(at("/ip4/127.0.0.1/tcp/1"), now)
+    now += 40.0 / max_per_source  # 0.2 a second for 8 that it may hold
+    assert opens()
+    assert not opens()
+    assert manager.statistics().refused == {"per_ip_limit": 0, "rate_limit": 2, "handshake_limit": 0}
 
 
 def test_a_source_holds_so_many_connections() -> None:
     manager = ConnectionManager(SMALL)
     source = at("/ip4/192.0.2.1/tcp/1000")
     for _ in range(SMALL.max_per_source):
-        assert manager.begin_handshake(source)
+        assert manager.begin_handshake(source, NOW)
         manager.end_handshake()
-    assert not manager.begin_handshake(at("/ip4/192.0.2.1/tcp/2000"))
-    assert manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1000"))
+    assert not manager.begin_handshake(at("/ip4/192.0.2.1/tcp/2000"), NOW)
+    assert manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1000"), NOW)
     manager.end_handshake()
-    assert manager.statistics().refused == {"per_ip_limit": 1, "handshake_limit": 0}
+    assert manager.statistics().refused == {"per_ip_limit": 1, "rate_limit": 0, "handshake_limit": 0}
     manager.release_source(source)
-    assert manager.begin_handshake(source)
+    assert manager.begin_handshake(source, NOW)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +241,8 @@ def test_a_source_holds_so_many_connections() -> None:
 )
 def test_one_source_in_two_spellings(one: str, other: str) -> None:
     manager = ConnectionManager(ConnectionLimits(max_per_source=1))
-    assert manager.begin_handshake(at(one))
-    assert not manager.begin_handshake(at(other))
+    assert manager.begin_handshake(at(one), NOW)
+    assert not manager.begin_handshake(at(other), NOW)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +255,8 @@ def test_one_source_in_two_spellings(one: str, other: str) -> None:
 )
 def test_two_sources(one: str, other: str) -> None:
     manager = ConnectionManager(ConnectionLimits(max_per_source=1))
-    assert manager.begin_handshake(at(one))
-    assert manager.begin_handshake(at(other))
+    assert manager.begin_handshake(at(one), NOW)
+    assert manager.begin_handshake(at(other), NOW)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +275,7 @@ def test_two_sources(one: str, other: str) -> None:
 def test_whom_no_source_is_counted_for(source: Address | None) -> None:
     manager = ConnectionManager(ConnectionLimits(max_per_source=1))
     for _ in range(5):
-        assert manager.begin_handshake(source)
+        assert manager.begin_handshake(source, NOW)
         manager.end_handshake()
     for _ in range(5):
         manager.release_source(source)
@@ -232,30 +285,30 @@ def test_whom_no_source_is_counted_for(source: Address | None) -> None:
 def test_so_many_handshakes_at_once(limit: int) -> None:
     manager = ConnectionManager(ConnectionLimits(max_handshakes=limit))
     for _ in range(limit):
-        assert manager.begin_handshake(None)
-    assert not manager.begin_handshake(None)
+        assert manager.begin_handshake(None, NOW)
+    assert not manager.begin_handshake(None, NOW)
     assert manager.statistics().handshakes == limit
-    assert manager.statistics().refused == {"per_ip_limit": 0, "handshake_limit": 1}
+    assert manager.statistics().refused == {"per_ip_limit": 0, "rate_limit": 0, "handshake_limit": 1}
     manager.end_handshake()
-    assert manager.begin_handshake(None)
+    assert manager.begin_handshake(None, NOW)
 
 
 def test_one_source_cannot_take_all_the_handshakes() -> None:
     manager = ConnectionManager(ConnectionLimits(max_handshakes_per_source=1))
     one, other = at("/ip4/192.0.2.1/tcp/1"), at("/ip4/192.0.2.2/tcp/1")
-    assert manager.begin_handshake(one)
-    assert not manager.begin_handshake(one)
-    assert manager.begin_handshake(other)
+    assert manager.begin_handshake(one, NOW)
+    assert not manager.begin_handshake(one, NOW)
+    assert manager.begin_handshake(other, NOW)
     manager.end_handshake(one)
-    assert manager.begin_handshake(one)
+    assert manager.begin_handshake(one, NOW)
 
 
 def test_a_refused_connection_leaves_no_trace() -> None:
     manager = ConnectionManager(ConnectionLimits(max_handshakes=1, max_per_source=1))
-    assert manager.begin_handshake(at("/ip4/192.0.2.1/tcp/1"))
-    assert not manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1"))
+    assert manager.begin_handshake(at("/ip4/192.0.2.1/tcp/1"), NOW)
+    assert not manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1"), NOW)
     manager.end_handshake()
-    assert manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1"))
+    assert manager.begin_handshake(at("/ip4/192.0.2.2/tcp/1"), NOW)
 
 
 # ── figures ──
@@ -287,7 +340,7 @@ async def test_every_figure_is_the_size_of_the_set_that_it_tells_of(steps: list[
     sources: Counter[int] = Counter()
     handshakes = refused = 0
     protected: set[PeerId] = set()
-    for step in steps:
+    for number, step in enumerate(steps):
         peer, source = PEERS[step.number], step.number % 3
         address = at(f"/ip4/192.0.2.{source}/tcp/1")
         match step.what:
@@ -302,7 +355,7 @@ async def test_every_figure_is_the_size_of_the_set_that_it_tells_of(steps: list[
                 assert manager.remove(session) == was_last
             case "begin":
                 room = handshakes < limits.max_handshakes and sources[source] < limits.max_per_source
-                assert manager.begin_handshake(address) == room
+                assert manager.begin_handshake(address, 1000.0 * number) == room  # slowly
                 handshakes, refused = handshakes + room, refused + (not room)
                 sources[source] += room
             case "end" if handshakes:

@@ -1,4 +1,4 @@
-"""Dialling: one dial for everyone who asks, all addresses at once, and an error that says why for each."""
+"""Dialling: one dial for everyone who asks, address after address, and an error that says why for each."""
 
 import weakref
 from collections.abc import AsyncGenerator
@@ -269,10 +269,63 @@ async def test_a_slow_address_loses(autojump_clock: MockClock) -> None:
     ):
         start = trio.current_time()
         session = await alice.connect(fast.peer, [*slow.addresses, *fast.addresses])
-        assert trio.current_time() - start == pytest.approx(0.4)
+        assert trio.current_time() - start == pytest.approx(0.25 + 0.4)
         assert session.address in fast.addresses
         await trio.sleep(10)
         assert len(slow.connections) == 0
+
+
+@pytest.mark.parametrize("dial_stagger", [0.05, 0.25])
+async def test_the_next_address_is_tried_when_the_last_is_slow(autojump_clock: MockClock, dial_stagger: float) -> None:
+    network = far(latency=10.0)
+    places = [Address.parse(f"/memory/{number}") for number in range(1, 4)]
+    config = HostConfig(dial_stagger=dial_stagger, dial_timeout=1.0)
+    async with open_named(network, "bob", listen=places) as bob, open_named(network, "alice", config=config) as alice:
+        with pytest.raises(DialError, match="no answer in time"):
+            await alice.connect(bob.peer, places)
+        began = [entry.at for entry in network.trace if entry.what == "dial"]
+        assert [at - began[0] for at in began] == pytest.approx([0.0, dial_stagger, 2 * dial_stagger])
+
+
+async def test_the_next_address_is_tried_at_once_when_the_last_failed(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    async with open_named(network, "bob") as bob, open_named(network, "alice") as alice:
+        session = await alice.connect(bob.peer, [NOBODY, *bob.addresses])
+        assert session.address in bob.addresses
+        assert trio.current_time() == 0.0
+
+
+async def test_an_address_that_answers_is_the_last_that_is_tried(autojump_clock: MockClock) -> None:
+    network = far(latency=0.01)
+    places = [Address.parse(f"/memory/{number}") for number in range(1, 4)]
+    async with open_named(network, "bob", listen=places) as bob, open_named(network, "alice") as alice:
+        await alice.connect(bob.peer, places)
+        await trio.sleep(1)
+        assert dials(network) == 1
+
+
+async def test_the_addresses_of_the_first_transport_come_first(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    one, two = Address.parse("/memory/1"), Address.parse("/memory/2")
+    async with open_named(network, "bob", listen=[one, two]) as bob:
+        transports = [Only(network.transport("alice"), two), network.transport("alice")]
+        async with open_host(identity=Identity.generate(), transports=transports) as alice:
+            session = await alice.connect(bob.peer, [one, two])
+            assert session.address == two
+
+
+class Only(Together):
+    """Dials one address and no other."""
+
+    def __init__(self, transport: Transport, address: Address) -> None:
+        super().__init__(transport)
+        self._address = address
+
+    def can_dial(self, address: Address) -> bool:
+        return address.without_peer() == self._address
+
+    async def _written(self, writes: int) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("limit", [1, 3])
