@@ -150,8 +150,8 @@ class Host:
 
         Args:
             peer: who must be at the other end.
-            addresses: where to look, one after another, soon; those that name another peer or no transport here speaks are left
-            out.
+            addresses: where to look, one soon after another; those that name another peer or no transport here speaks
+                are left out.
         Raises:
             DialError: no address, or none worked, and its cause says why for each; or the peer is barred.
         Cancellation: safe. Callers of one peer share one dial; it goes on while any of them waits.

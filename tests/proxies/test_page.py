@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from agentmesh.cli.router import SOURCE_SHARE
-from agentmesh.runtime.config import ConnectionLimits, SessionConfig
+from agentmesh.runtime.config import SOURCE_SHARE, ConnectionLimits, SessionConfig
 from agentmesh.transports.websocket_stream import MESSAGE_BYTES
 from tests.proxies.proxies import BLOCKS, NGINX_FILE, PAGE
 from tests.proxies.site import HAPROXY_FILES, NGINX, WAYS, Way
