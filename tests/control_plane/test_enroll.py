@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import trio
 
+from agentmesh.control_plane import client as client_module
 from agentmesh.control_plane.members import NO_ENROLLMENT, TURNED_DOWN
+from agentmesh.control_plane.records import Status
 from agentmesh.identity import CHALLENGE_WINDOW, Identity
 from agentmesh.wire.messages.mesh.v1 import BootstrapEnrollResponse, EnrollmentStatus
 from tests.control_plane.plane import Clock, Harness, open_harness, sign
@@ -51,6 +53,25 @@ async def test_enrollment_workflow(tmp_path: Path) -> None:
         assert granted.expire_time.timestamp() == credential.expires_at == mesh.clock.now + 24 * 3600
         again = BootstrapEnrollResponse.parse((await mesh.status(identity)).content)
         assert again.biscuit_token == granted.biscuit_token  # polling mints nothing
+
+
+async def test_enroll_status_polling_collects_biscuit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MIN_POLL_INTERVAL", 0.001)
+    async with (
+        open_harness(tmp_path, auto_approve_enrollment=False) as mesh,
+        mesh.client(identity := Identity.generate()) as client,
+    ):
+        token = await mesh.plane.create_token("node")
+
+        async def approve() -> None:
+            while not await mesh.plane.store.enrollments(Status.PENDING):  # noqa: ASYNC110 - only looking tells
+                await trio.lowlevel.checkpoint()
+            assert (await mesh.admin("POST", "/enrollments/1/approve")).status_code == 204
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(approve)
+            issued = await client.enroll(token, poll_interval=0.001)
+        mesh.plane.authority.verify(issued.credential, identity.peer)
 
 
 async def test_rejected_by_an_admin(tmp_path: Path) -> None:

@@ -118,10 +118,10 @@ async def test_another_control_plane_at_the_same_url_is_joined_anew(tmp_path: Pa
 
 
 async def test_key_rotation_while_members_offline(tmp_path: Path) -> None:
-    """While the old key is honoured a member comes back by itself; later on it needs an invitation."""
+    """While the old key is honoured a member comes back by itself."""
     clock, state = Clock(), StateDir(tmp_path / "state")
     async with control_plane(tmp_path, clock) as plane:
-        way = enrollment(plane, await plane.create_token(ROLE_NODE, max_usages=2, ttl=7200))
+        way = enrollment(plane, await plane.create_token(ROLE_NODE))
         async with open_membership(state.identity(), way, state=state, wall_clock=clock):
             pass
         without = attrs.evolve(way, token=None)
@@ -131,8 +131,18 @@ async def test_key_rotation_while_members_offline(tmp_path: Path) -> None:
             assert membership.trusted == plane.authority.trusted
             assert await membership.renew()
             plane.authority.verify(membership.token(), membership.identity.peer)
+
+
+async def test_key_rotation_past_grace_while_members_offline(tmp_path: Path) -> None:
+    """Later on it needs an invitation."""
+    clock, state = Clock(), StateDir(tmp_path / "state")
+    async with control_plane(tmp_path, clock) as plane:
+        way = enrollment(plane, await plane.create_token(ROLE_NODE, max_usages=2, ttl=7200))
+        async with open_membership(state.identity(), way, state=state, wall_clock=clock):
+            pass
         await plane.authority.rotate(grace=600.0)
         clock.now += 601
+        without = attrs.evolve(way, token=None)
         async with open_membership(state.identity(), without, state=state, wall_clock=clock) as membership:
             assert not await membership.renew()
         async with open_membership(state.identity(), way, state=state, wall_clock=clock) as membership:
