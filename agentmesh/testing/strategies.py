@@ -32,6 +32,8 @@ from agentmesh.wire.messages.mesh.v1 import (
     DirectoryStatus,
     FindPeer,
     FindProviders,
+    RouterGoAway,
+    RouterGoAwayReason,
 )
 
 Bytes = st.SearchStrategy[bytes]
@@ -110,6 +112,12 @@ def damaged(whole: Bytes) -> Bytes:
 
 
 # ── messages: well-formed, with any of their optional fields left out ──
+
+
+def goaways() -> st.SearchStrategy[RouterGoAway]:
+    """What a router tells a member that it sends away."""
+    durations = st.timedeltas(datetime.timedelta(seconds=-10), datetime.timedelta(days=400))
+    return st.builds(RouterGoAway, reason=st.sampled_from(RouterGoAwayReason), retry_after=st.none() | durations)
 
 
 def auth_frames(tokens: Bytes = TOKENS) -> st.SearchStrategy[AuthFrame]:
