@@ -6,12 +6,17 @@ trust.
     renewal     when to renew a credential
     verifier    whose credentials are honoured
     membership  enrolling, resuming, renewing
+    opening     all of these for as long as a block lasts
     plane       what all that needs of a control plane
+    bans        who is out
+    rulebook    the mesh's policy
+    news        what the control plane says to every member at once
     gate        whom a member lets in, and who may call what
 """
 
 from agentmesh.membership.enrollment import Enrollment
-from agentmesh.membership.membership import Membership, open_membership
+from agentmesh.membership.membership import Membership
+from agentmesh.membership.opening import open_membership
 from agentmesh.membership.plane import PlaneClient
 from agentmesh.membership.state import StateDir, StateError
 

@@ -3,17 +3,15 @@
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from random import Random
 from typing import NoReturn
 
 import trio
 
-from agentmesh.control_plane.backoff import Backoff
-from agentmesh.control_plane.client import MeshInfo, open_client
+from agentmesh.control_plane.client import MeshInfo
 from agentmesh.credentials import Credential, TrustedKeys
-from agentmesh.errors import AddressError, CredentialError
+from agentmesh.errors import CredentialError
 from agentmesh.identity import Identity
 from agentmesh.membership.bans import Bans
 from agentmesh.membership.enrollment import Enrollment
@@ -23,13 +21,13 @@ from agentmesh.membership.renewal import renewal_wait, retry_wait
 from agentmesh.membership.state import SavedCredential, StateDir
 from agentmesh.membership.verifier import Verifier
 from agentmesh.runtime.nursery import open_background
-from agentmesh.transports.proxy import ProxyRules
 from agentmesh.types import PeerId
 
 logger = logging.getLogger(__name__)
 
 KEYS_SYNC_INTERVAL = 300.0  # seconds
 MIN_KEYS_SYNC_INTERVAL = 5.0  # seconds, however many credentials there are of keys that we do not know
+ROTATION_SPREAD = 30.0  # seconds within which members that were told of a new key ask for new credentials
 FIRST_INFO_WAIT = 2.0  # seconds
 INFO_SYNC_INTERVAL = 900.0  # seconds between two looks at who is banned, stretched by up to a tenth
 INFO_RETRY_INTERVAL = 30.0  # the same when the last look failed
@@ -71,6 +69,7 @@ class Membership:
         self._renewing = trio.Lock()
         self._issued_under: frozenset[bytes] = frozenset()  # the keys that there were when our credential was issued
         self._unknown_key = trio.Event()  # somebody showed a credential of one
+        self._keys_spread = 0.0  # seconds within which a fleet that learned of a key at once asks for the keys
         self._on_renewed: list[Callable[[], None]] = []
         self._rng = Random(str(identity.peer))  # spreads the requests of a fleet
         self._info_at = -math.inf  # when the mesh was last asked about, on Trio's clock
@@ -116,6 +115,18 @@ class Membership:
         if self.identity.peer in info.banned:
             logger.error("this member is banned from the mesh", extra={"peer": self.identity.peer})
         return info
+
+    def adopt(self, key: bytes) -> None:
+        """Honour a key that takes over, by the word of one that is trusted; the control plane is asked about it soon.
+
+        Args:
+            key: 32 bytes.
+        """
+        if key not in self.trusted.keys:
+            self._verifier.trust(self.trusted.add(key))
+            self._try_save()
+            self._keys_spread = ROTATION_SPREAD
+            self._unknown_key.set()
 
     def on_renewed(self, callback: Callable[[], None]) -> None:
         """Have `callback()` called, synchronously, after each renewal: peers must be shown the new credential. It must
@@ -217,7 +228,8 @@ class Membership:
             with trio.move_on_after(KEYS_SYNC_INTERVAL):
                 await trio.sleep(MIN_KEYS_SYNC_INTERVAL)
                 await self._unknown_key.wait()
-            self._unknown_key = trio.Event()
+                await trio.sleep(self._keys_spread * self._rng.random())
+            self._unknown_key, self._keys_spread = trio.Event(), 0.0
             try:
                 trusted = await self.client.keys(self.trusted)
             except PLANE_ERRORS as exc:
@@ -250,40 +262,3 @@ class Membership:
         """Until the wall clock says `instant`, however it jumps."""
         while (left := instant - self.wall_clock()) > 0:  # noqa: ASYNC110 - nothing tells when a clock is set
             await trio.sleep(min(left, CLOCK_CHECK_INTERVAL))
-
-
-@asynccontextmanager
-async def open_membership(
-    identity: Identity,
-    enrollment: Enrollment,
-    *,
-    state: StateDir | None = None,
-    wall_clock: Callable[[], float] = time.time,
-    proxies: ProxyRules | None = None,
-) -> AsyncGenerator[Membership]:
-    """Be in the mesh: resume with what `state` holds, or enroll. `run` then keeps it so.
-
-    Args:
-        identity: who we are.
-        enrollment: how to get in.
-        state: where the credential is kept; None keeps it nowhere.
-        wall_clock: seconds since 1970.
-        proxies: through which proxy the control plane is reached; what the environment says now if it is None.
-    Raises:
-        AddressError: the control plane's URL is none, or the environment names a proxy that is none.
-        Otherwise as `Membership.begin`.
-    """
-    async with AsyncExitStack() as stack:
-        backoff = Backoff(budget=enrollment.retry_budget)
-        opening = open_client(
-            enrollment.control_plane, identity, wall_clock=wall_clock, backoff=backoff, proxies=proxies
-        )
-        try:
-            client = await stack.enter_async_context(opening)
-        except AddressError:  # of a proxy
-            raise
-        except ValueError:
-            raise AddressError(f"the control plane's address is no HTTP URL: {enrollment.mesh!r}") from None
-        membership = Membership(identity, client, enrollment, state, wall_clock)
-        await membership.begin()
-        yield membership

@@ -1,7 +1,7 @@
 """The routers a node is attached to: dialled, admitted at, reserved with; replaced when they go."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import NoReturn
 
@@ -29,6 +29,7 @@ MAX_SHORT_SYNC = 60.0  # … up to this
 PROTECTION = "agentmesh-router"
 
 GetInfo = Callable[[], Awaitable[MeshInfo]]
+WhileAttached = Callable[[PeerId], Awaitable[NoReturn]]
 
 
 class Attachments:
@@ -41,6 +42,7 @@ class Attachments:
         info: reads the control plane's list of routers; may raise ControlPlaneError or RemoteProtocolError.
         wall_clock: seconds since 1970; reservations end by it.
         rng: spreads the requests of a fleet.
+        beside: what else there is to do with each router for as long as it is attached; cancelled then.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Attachments:
         info: GetInfo,
         wall_clock: Callable[[], float],
         rng: Random,
+        beside: Sequence[WhileAttached] = (),
     ) -> None:
         self.catalogue = catalogue
         self._host = host
@@ -58,6 +61,7 @@ class Attachments:
         self._info = info
         self._wall_clock = wall_clock
         self._rng = rng
+        self._beside = beside
         self._reserved: set[PeerId] = set()
         self._changed = trio.Event()
         self._missing = Signal()
@@ -121,6 +125,8 @@ class Attachments:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._reserve, record)
+                for work in self._beside:
+                    nursery.start_soon(work, record.peer)
                 await session.ended.wait()
                 nursery.cancel_scope.cancel()
         finally:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -14,6 +15,7 @@ from agentmesh.credentials import ROLE_NODE
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership, StateDir, open_membership
 from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans, service_policy
+from agentmesh.membership.news import News, keep_linked
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.attachments import Attachments
@@ -23,6 +25,7 @@ from agentmesh.node.node import Node
 from agentmesh.node.paths import Paths
 from agentmesh.node.selection import Selection
 from agentmesh.protocols import auth, http, identify, ping
+from agentmesh.protocols.floodsub import Floodsub, Policy, Role
 from agentmesh.protocols.relay import RelayClient
 from agentmesh.runtime.host import open_host
 from agentmesh.runtime.nursery import open_background
@@ -101,12 +104,15 @@ async def run_node_as(
     admissions = RouterAdmissions(membership, catalogue, rng)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
     rules = Rulebook(lambda: membership.client.rules(membership.token()), rng)
+    news = News(membership, rules)
+    floodsub = Floodsub(Role.LEAF, policy=Policy(news.validate), wall_clock=membership.wall_clock)
     spoken = [
         attrs.evolve(auth.protocol(auth_policy(membership, book)), run=admissions.run),
         http.protocol(Dispatcher(services, service_policy(membership, rules))),
         identify.protocol(),
         ping.protocol(),
         relay.protocol(circuits.incoming),
+        floodsub.protocol(),
         *protocols,
     ]
     async with (
@@ -122,15 +128,17 @@ async def run_node_as(
         open_background() as nursery,
     ):
         info, wall_clock = membership.info, membership.wall_clock
-        attachments = Attachments(host, admissions, catalogue, info, wall_clock, rng)
+        links = [partial(keep_linked, floodsub, rng)]
+        attachments = Attachments(host, admissions, catalogue, info, wall_clock, rng, links)
         enforce_bans(membership, host)
         nursery.start_soon(membership.run)
         nursery.start_soon(attachments.run)
         nursery.start_soon(rules.run)
+        nursery.start_soon(news.run, floodsub)
         with trio.move_on_after(config.ready_timeout):
             await attachments.wait_ready()
             await rules.wait_known()
-        yield Node(host, membership, attachments, services, Paths(host, catalogue))
+        yield Node(host, membership, attachments, floodsub, services, Paths(host, catalogue))
 
 
 def open_node(

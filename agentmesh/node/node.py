@@ -11,6 +11,7 @@ from agentmesh.membership import Membership
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.paths import Paths
 from agentmesh.protocols import http
+from agentmesh.protocols.floodsub import Floodsub
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
 from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
@@ -25,11 +26,13 @@ class Node:
         host: its runtime.
         membership: its standing in the mesh.
         attachments: the routers it holds.
+        floodsub: what it hears and says through them.
     """
 
     host: Host
     membership: Membership
     attachments: Attachments
+    floodsub: Floodsub
     _services: ServiceTable
     _paths: Paths
 

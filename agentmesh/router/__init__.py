@@ -4,6 +4,7 @@ config      every setting
 addresses   where members can dial it
 lease       telling the control plane that it is up
 federation  the sessions to all other routers
+links       what is published crosses from router to router
 members     who is admitted
 router      the composition
 """

@@ -12,13 +12,16 @@ from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.identity import Identity
 from agentmesh.membership import Membership, StateDir, open_membership
 from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans
+from agentmesh.membership.news import News
 from agentmesh.protocols import auth, identify, ping
 from agentmesh.protocols.auth import AuthStatistics
+from agentmesh.protocols.floodsub import Floodsub, Policy, Role
 from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import dialable
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.federation import Federation
 from agentmesh.router.lease import keep_lease
+from agentmesh.router.links import RouterLinks
 from agentmesh.router.members import Members
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
@@ -38,6 +41,7 @@ class Router:
         membership: its standing in the mesh.
         relay: what it relays.
         handshakes: how members' handshakes ended.
+        floodsub: what it passes on.
         federation: the other routers.
         members: who is admitted.
     """
@@ -46,6 +50,7 @@ class Router:
     membership: Membership
     relay: Relay
     handshakes: AuthStatistics
+    floodsub: Floodsub
     federation: Federation
     members: Members
     _external: tuple[Address, ...] = ()
@@ -127,12 +132,15 @@ async def open_router_as(
     members = Members(admissions, federation)
     policy = attrs.evolve(auth_policy(membership, admissions), admit=members.admit)
     await membership.info()  # or it would admit who is banned
+    news = News(membership)
+    floodsub = Floodsub(Role.ROUTER, policy=Policy(news.validate), wall_clock=membership.wall_clock)
     announced = (lambda: external) if external else None
     with open_splicer() as splicer:
         relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
         protocols = [
             attrs.evolve(auth.protocol(policy, statistics=handshakes), run=members.run),
             relay.protocol(),
+            floodsub.protocol(),
             identify.protocol(),
             ping.protocol(),
         ]
@@ -150,9 +158,11 @@ async def open_router_as(
             ) as host,
             open_background() as nursery,
         ):
-            router = Router(host, membership, relay, handshakes, federation, members, external)
+            router = Router(host, membership, relay, handshakes, floodsub, federation, members, external)
             enforce_bans(membership, host)
             nursery.start_soon(membership.run)
+            nursery.start_soon(news.run, floodsub)
+            nursery.start_soon(RouterLinks(host.peer, floodsub, federation).run)
             await nursery.start(
                 keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval
             )

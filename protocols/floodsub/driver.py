@@ -214,7 +214,7 @@ class Floodsub:
             async with trio.open_nursery() as nursery:
 
                 async def watch(ends: Ends) -> None:
-                    ends.note(await stream.wait_broken())
+                    ends.note(await _wait_over(stream))
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(watch, self._ends[link.number])
@@ -271,6 +271,16 @@ class Floodsub:
         """A leaf is attached to routers only; a router asks who was admitted as what."""
         is_router = self.role is Role.LEAF or self._host.admissions.level(peer) >= Admission.ROUTER
         return Role.ROUTER if is_router else Role.LEAF
+
+
+async def _wait_over(stream: Stream) -> trio.BrokenResourceError:
+    """Until the peer cuts a stream of ours, or says something on it: it has one of its own for that."""
+    try:
+        if await stream.receive_some():
+            return trio.BrokenResourceError("somebody talks on a stream that is ours to talk on")
+        return await stream.wait_broken()
+    except trio.BrokenResourceError as exc:
+        return exc
 
 
 async def _close(stream: Stream, code: int) -> None:

@@ -55,6 +55,15 @@ class Loopback:
             session.abort("killed")
         scope.cancel()
 
+    async def wait_linked(self, *nodes: Node) -> list[Router]:
+        """Until every router has a link for events to each of these and to the control plane; all routers."""
+        routers = [router for router, _ in self.scopes.values()]
+        links = len(nodes) + len(routers)  # to the other routers and the control plane
+        with trio.fail_after(20):
+            while any(one.floodsub.statistics().links < links for one in routers):  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        return routers
+
     async def _run(self, name: str, config: RouterConfig, task_status: trio.TaskStatus[Router]) -> None:
         with trio.CancelScope() as scope:
             async with open_router(config) as router:

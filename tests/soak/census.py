@@ -32,6 +32,8 @@ REMEMBERED = (
     "limiter._Bucket",
     "AdmissionBook._expiries",
     "Federation._listed",
+    "Meter._settled_at",
+    "SeenCache._expires_at",
 )
 
 

@@ -26,7 +26,7 @@ def disagreements(routers: Sequence[Router], nodes: Sequence[Node]) -> list[str]
         *_missing("reservations that members rely on", _held(nodes), _reserved(routers)),
         # One may be left that its member has given up, for as long as it has another session with the router.
         *_missing("reservations of members without a session", _reserved(routers), _with_members(routers)),
-        *(text for router in routers for text in _router_gauges(router)),
+        *(text for router in routers for text in _router_gauges(router, nodes)),
         *(text for host in _hosts(routers, nodes) for text in _host_gauges(host)),
     ]
 
@@ -95,20 +95,26 @@ def _held(nodes: Sequence[Node]) -> Iterator[Pair]:
     return ((router, node.peer) for node in nodes for router in node.routers)
 
 
+def _attached(nodes: Sequence[Node]) -> Iterator[Pair]:
+    """A node may have sessions with other routers too, for circuits through them."""
+    return ((record.peer, node.peer) for node in nodes for record in node.attachments.catalogue.attached)
+
+
 def _hosts(routers: Sequence[Router], nodes: Sequence[Node]) -> Iterator[Host]:
     yield from (router.host for router in routers)
     yield from (node.host for node in nodes)
 
 
-def _router_gauges(router: Router) -> Iterator[str]:
+def _router_gauges(router: Router, nodes: Sequence[Node]) -> Iterator[str]:
     relay, host = router.relay.statistics(), router.host.statistics()
     sessions = list(router.host.connections)
-    circuits = len(router.relay.book.circuits)
+    circuits, links = len(router.relay.book.circuits), router.floodsub.statistics().links
     expected = {
         "reservations": (relay.reservations, len(router.relay.book.reservations)),
         "circuits": (relay.circuits, circuits),
-        "streams served": (host.streams.serving, circuits),
-        "streams": (sum(session.statistics().streams for session in sessions), 2 * circuits),
+        "streams served": (host.streams.serving, circuits + links),
+        "streams": (sum(session.statistics().streams for session in sessions), 2 * (circuits + links)),
+        "links": (links, len(router.federation.peers) + sum(router.peer == held for held, _ in _attached(nodes))),
         "peers": (host.connections.peers, len({session.peer for session in sessions})),
         "inbound": (host.connections.inbound, sum(s.direction is Direction.INBOUND for s in sessions)),
         "admitted": (host.admitted, len({session.peer for session in sessions})),
@@ -148,7 +154,8 @@ def crowds(routers: Sequence[Router], nodes: Sequence[Node], census: Census) -> 
         "runtime.session.MuxSession._streams": streams,
         "runtime.yamux.channels.Channels._by_number": streams,
         "runtime.dialer.Dialer._dials": 0,
-        "runtime.accept.StreamAcceptor._gated": 0,
+        "runtime.accept.StreamAcceptor._gated": len(list(_attached(nodes)))
+        + sum(len(router.federation.peers) for router in routers),
         "node.admissions.RouterAdmissions._handshakes": 0,
         "node.admissions.RouterAdmissions._due": len(list(_with_routers(routers, nodes))),
         "protocols.relay.circuit.Circuit": circuits,

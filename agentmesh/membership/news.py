@@ -1,0 +1,100 @@
+"""What the control plane says to every member at once: which of it is believed, and what it changes here.
+
+Whatever is missed is caught up with in a while: bans are read from /info, keys from /keys and rules from /policies.
+"""
+
+import logging
+from collections import OrderedDict
+from random import Random
+from typing import NoReturn
+
+import trio
+
+from agentmesh.errors import DialError, RemoteProtocolError
+from agentmesh.events import EVENTS_TOPIC, Banned, Event, KeyRotated, PolicyUpdated, UnknownEvent, is_fresh, read_event
+from agentmesh.membership.membership import Membership
+from agentmesh.membership.rulebook import Rulebook
+from agentmesh.protocols.floodsub import Floodsub, Message, Verdict
+from agentmesh.types import PeerId
+
+logger = logging.getLogger(__name__)
+
+FIRST_LINK_WAIT = 1.0  # seconds until a link that ended, or did not come about, is made again; doubling …
+MAX_LINK_WAIT = 60.0  # … up to this
+STEADY_TIME = 60.0  # seconds that a link lasts before its failures are forgotten
+MAX_UNREAD_EVENTS = 10_000
+MAX_APPLIED_EVENTS = 10_000  # that are known again; all that are fresh, unless somebody bans members by the thousand
+
+
+class News:
+    """The events of one member.
+
+    Args:
+        membership: whose keys are trusted, and whom events change.
+        rules: who is told of a new policy; None when nothing is served here.
+    """
+
+    def __init__(self, membership: Membership, rules: Rulebook | None = None) -> None:
+        self._membership = membership
+        self._rules = rules
+        self._applied: OrderedDict[Event, None] = OrderedDict()
+
+    def validate(self, message: Message) -> Verdict:
+        """For floodsub's policy: whether a message may be delivered and passed on."""
+        if EVENTS_TOPIC not in message.topics:
+            return Verdict.ACCEPT
+        try:
+            event = read_event(message.data, self._membership.trusted)
+        except RemoteProtocolError as exc:
+            logger.info("no event", extra={"author": message.author, "reason": exc})
+            return Verdict.REJECT
+        return Verdict.ACCEPT if is_fresh(event, self._membership.wall_clock()) else Verdict.IGNORE
+
+    async def run(self, floodsub: Floodsub) -> NoReturn:
+        """Apply events as they come, until cancelled."""
+        with floodsub.subscribe(EVENTS_TOPIC, MAX_UNREAD_EVENTS) as reader:
+            async for message in reader:
+                try:
+                    self.apply(read_event(message.data, self._membership.trusted))
+                except RemoteProtocolError:  # a key that was trusted when it came is not any more
+                    continue
+        raise AssertionError("a reader has no end")
+
+    def apply(self, event: Event) -> None:
+        """Do what an event says, unless that is done already."""
+        if event in self._applied:
+            return
+        self._applied[event] = None
+        if len(self._applied) > MAX_APPLIED_EVENTS:
+            self._applied.popitem(last=False)
+        logger.info("event", extra={"what": event})
+        match event:
+            case Banned(peer, at):
+                self._membership.bans.tell(peer, at, self._membership.wall_clock())
+            case KeyRotated(key):
+                self._membership.adopt(key)
+            case PolicyUpdated():
+                if self._rules is not None:
+                    self._rules.hurry()
+            case UnknownEvent():
+                pass
+
+
+async def keep_linked(floodsub: Floodsub, rng: Random, router: PeerId) -> NoReturn:
+    """Be linked to a router, over the standing session to it, until cancelled.
+
+    Args:
+        floodsub: ours.
+        rng: spreads the attempts of a fleet.
+        router: one that has admitted us.
+    """
+    wait = FIRST_LINK_WAIT
+    while True:
+        began = trio.current_time()
+        try:
+            reason: object = await floodsub.attach(router)
+        except (DialError, trio.BrokenResourceError) as exc:
+            reason = exc
+        wait = FIRST_LINK_WAIT if trio.current_time() - began > STEADY_TIME else min(2 * wait, MAX_LINK_WAIT)
+        logger.info("no link for events", extra={"router": router, "reason": reason, "retry_in": wait})
+        await trio.sleep(wait * (1 + rng.random() / 2))
