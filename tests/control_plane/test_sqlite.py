@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy import Connection
 from agentmesh.control_plane.database import StoreError, open_database
 from agentmesh.control_plane.records import BootstrapToken
 from agentmesh.control_plane.store import open_store
+from tests.control_plane.plane import bearer, open_harness
 
 
 def token(token_id: str = "t") -> BootstrapToken:
@@ -69,3 +71,16 @@ async def test_a_database_that_is_locked_is_a_store_error(path: str, monkeypatch
         locker.close()
         assert "0123456789abcdef" not in f"{caught.value} {caught.value.__cause__}"
         await store.add_token(token())
+
+
+async def test_a_backup_is_made_while_it_runs(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as mesh:
+        member, credential = await mesh.admitted()
+        with closing(sqlite3.connect(tmp_path / "control-plane.db")) as reader:
+            reader.execute(f"VACUUM INTO '{tmp_path / 'backup.db'}'")
+        later, _ = await mesh.admitted()
+        keys = mesh.plane.authority.trusted
+    async with open_harness(tmp_path, mesh.clock, db_dsn=str(tmp_path / "backup.db")) as mesh:
+        assert mesh.plane.authority.trusted == keys
+        assert (await mesh.post("/refresh", mesh.refresh_request(member), **bearer(credential))).status_code == 200
+        assert await mesh.plane.store.node(later.peer) is None
