@@ -28,6 +28,7 @@ TICK = b"tick\n"
 class Mesh:
     """A control plane, two routers and a provider, each a process; a caller in this one."""
 
+    control_plane: str
     routers: dict[PeerId, Running]
     provider: Running
     provider_peer: PeerId
@@ -67,10 +68,11 @@ async def create_token(machine: Machine, role: str) -> Path:
 
 
 @asynccontextmanager
-async def open_mesh(machine: Machine) -> AsyncGenerator[Mesh]:
+async def open_mesh(machine: Machine, *options: str) -> AsyncGenerator[Mesh]:
+    """A mesh whose control plane is given these options besides."""
     async with open_background() as nursery, AsyncExitStack() as stack:
         bind = ("--bind-address", "127.0.0.1:0", "--auto-approve-enrollment", "--policy-file", str(OPEN_POLICY))
-        control_plane = await stack.enter_async_context(machine.running("control-plane", *bind))
+        control_plane = await stack.enter_async_context(machine.running("control-plane", *bind, *options))
         url = (await control_plane.said(r" serving .*url=(\S+)"))[1]
         router_token, node_token = [await create_token(machine, role) for role in ("router", "node")]
         join = ("--control-plane", url, "--bootstrap-token-path")
@@ -100,7 +102,7 @@ async def open_mesh(machine: Machine) -> AsyncGenerator[Mesh]:
         with trio.fail_after(PATIENCE):
             while len(caller.routers) < len(routers):  # noqa: ASYNC110 - only looking tells
                 await trio.sleep(0.05)
-        yield Mesh(routers, provider, peer, caller)
+        yield Mesh(url, routers, provider, peer, caller)
     await machine.none_left()
 
 
