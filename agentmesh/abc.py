@@ -69,6 +69,16 @@ class Transport(abc.ABC):
         """
 
 
+class NowaitSender(abc.ABC):
+    """A byte stream that can take bytes without an await, where it has room for them."""
+
+    @abc.abstractmethod
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        """Take what there is room for now, and say how much that is. 0 also when the stream is gone: `send_all` says
+        why. Not while `send_all` runs.
+        """
+
+
 class Link(abc.ABC):
     """A secure path to an authenticated peer: what a session needs, and all that it knows of sockets.
 
@@ -79,8 +89,21 @@ class Link(abc.ABC):
     peer: PeerId
 
     @abc.abstractmethod
+    def write(self, data: bytes) -> bool:
+        """Take bytes for the peer, and send what can be sent without waiting. False when `flush` has to send the rest.
+
+        Raises:
+            trio.BrokenResourceError: an earlier `flush` was cut off.
+        """
+
+    @abc.abstractmethod
+    async def flush(self) -> None:
+        """Send what `write` could not. Raises trio.BrokenResourceError when the path is gone."""
+
     async def send_all(self, data: bytes) -> None:
-        """Raises trio.BrokenResourceError when the path is gone."""
+        """`write`, and `flush` when it is needed; a checkpoint only then."""
+        if not self.write(data):
+            await self.flush()
 
     @abc.abstractmethod
     async def receive_some(self) -> memoryview:
@@ -95,7 +118,7 @@ class Link(abc.ABC):
     async def aclose(self) -> None: ...
 
 
-class DataStream(trio.abc.HalfCloseableStream):
+class DataStream(trio.abc.HalfCloseableStream, NowaitSender):
     """A connection that carries the bytes of one circuit, and nothing else."""
 
     @abc.abstractmethod

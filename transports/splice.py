@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from agentmesh.abc import ByteStream, Moved, Splicer
-from agentmesh.transports.pipe_pool import Pipe, PipePool
+from agentmesh.transports.pipe_pool import PipePool
 from agentmesh.transports.sockets import keep_alive
 
 CHUNK_BYTES = 1024 * 1024  # spliced at once
@@ -144,9 +144,9 @@ class SocketSplicer(Splicer):
         way = Way(cast("trio.SocketStream", source), cast("trio.SocketStream", sink), left, count)
         try:
             while way.left:
-                if not await self.chunk(way):
+                await way.wait_readable()  # even where there is more already: others have a turn, and chunks grow
+                if await self.chunk(way) == 0:
                     return Moved.ENDED
-                await trio.lowlevel.checkpoint()
             return Moved.ENDED if await way.is_over() else Moved.LIMIT
         except SourceBrokeError:
             return Moved.SOURCE_BROKE
@@ -154,8 +154,8 @@ class SocketSplicer(Splicer):
             return Moved.SINK_BROKE
 
     @abc.abstractmethod
-    async def chunk(self, way: Way) -> bool:
-        """Move what there is, up to a chunk, waiting for it; False when the source has ended."""
+    async def chunk(self, way: Way) -> int | None:
+        """Move what there is, up to a chunk, and say how much; 0 when the source has ended, None for not yet."""
 
 
 class CopyingSplicer(SocketSplicer):
@@ -170,15 +170,16 @@ class CopyingSplicer(SocketSplicer):
     def __init__(self, chunk_bytes: int = COPY_BYTES) -> None:
         self._buffer = memoryview(bytearray(chunk_bytes))
 
-    async def chunk(self, way: Way) -> bool:
+    async def chunk(self, way: Way) -> int | None:
         room = self._buffer[: way.room(len(self._buffer))]
-        while (size := way.read_nowait(lambda source: os.readv(source, [room]))) is None:
-            await way.wait_readable()
+        size = way.read_nowait(lambda source: os.readv(source, [room]))
+        if size is None:
+            return None
         data = room[:size]
         sent = way.write_nowait(lambda sink: os.write(sink, data)) if size else 0
         if (sent or 0) < size:
             await self._write_rest(way, bytes(data[sent or 0 :]))
-        return size > 0
+        return size
 
     async def _write_rest(self, way: Way, rest: bytes) -> None:
         view = memoryview(rest)
@@ -221,16 +222,10 @@ class KernelSplicer(SocketSplicer):
             if not self._moving:
                 self._pipes.trim()
 
-    async def chunk(self, way: Way) -> bool:
-        while (pipe := self._pipes.take()) is not None:
-            size = await self._through(pipe, way)
-            if size is not None:
-                return size > 0
-            await way.wait_readable()
-        return await self._copier.chunk(way)
-
-    async def _through(self, pipe: Pipe, way: Way) -> int | None:
-        """One chunk through a pipe; None when there is nothing yet."""
+    async def chunk(self, way: Way) -> int | None:
+        pipe = self._pipes.take()
+        if pipe is None:
+            return await self._copier.chunk(way)
         try:
             size = way.read_nowait(lambda source: pipe.fill(source, way.room(self._chunk_bytes)))
             while pipe.held:

@@ -11,6 +11,7 @@ import trio
 
 from agentmesh.abc import ByteStream, DataDialer, DataStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError
+from agentmesh.runtime.nowait import send_nowait
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
@@ -54,6 +55,9 @@ class DataSocket(DataStream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        return send_nowait(self._stream, data)
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()

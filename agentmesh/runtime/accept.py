@@ -1,7 +1,6 @@
 """From an inbound stream to the protocol that serves it: negotiation, the gate, the limits, and what failures cost."""
 
 import logging
-from collections import Counter
 from typing import cast
 
 import attrs
@@ -41,7 +40,7 @@ class StreamAcceptor:
         self._registry = registry
         self._admissions = admissions
         self._negotiation_timeout = negotiation_timeout
-        self._open: Counter[tuple[PeerId, ProtocolId]] = Counter()
+        self._open: dict[tuple[PeerId, ProtocolId], int] = {}
         self._outcomes = dict.fromkeys(OUTCOMES, 0)
         admissions.on_lapse(self._reset_gated)
         self._gated: dict[PeerId, set[MuxStream]] = {}
@@ -53,14 +52,16 @@ class StreamAcceptor:
             await self._serve(stream, protocol)
 
     def statistics(self) -> AcceptStatistics:
-        return AcceptStatistics(dict(self._outcomes), self._open.total())
+        return AcceptStatistics(dict(self._outcomes), sum(self._open.values()))
 
     async def _negotiate(self, stream: MuxStream) -> Protocol | None:
+        protocol, early = hear_name(stream, self._registry)
+        if protocol is not None:
+            return protocol
         responder = Responder(self._speaks)
         try:
-            if not hear_name(stream, responder):
-                with trio.fail_after(self._negotiation_timeout):
-                    await wait_name(stream, responder)
+            with trio.fail_after(self._negotiation_timeout):
+                await wait_name(stream, responder, early)
             return self._registry.get(stream.protocol)
         except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError):
             self._outcomes["unnamed" if responder.unanswered else "unknown"] += 1
@@ -74,7 +75,7 @@ class StreamAcceptor:
         if self._admissions.level(stream.peer) < protocol.admission:
             self._refuse(stream, "gated", ErrorCode.GATED)
             return False
-        if self._open[stream.peer, protocol.id] >= protocol.limits.max_streams_per_peer:
+        if self._open.get((stream.peer, protocol.id), 0) >= protocol.limits.max_streams_per_peer:
             self._refuse(stream, "limited", ErrorCode.RESOURCE_LIMIT_EXCEEDED)
             return False
         return True
@@ -86,16 +87,16 @@ class StreamAcceptor:
 
     async def _serve(self, stream: MuxStream, protocol: Protocol) -> None:
         key = (stream.peer, protocol.id)
-        self._open[key] += 1
+        self._open[key] = self._open.get(key, 0) + 1
         if protocol.admission:
             self._gated.setdefault(stream.peer, set()).add(stream)
         try:
             self._outcomes[await self._run(stream, protocol)] += 1
         finally:
-            self._open[key] -= 1
-            if not self._open[key]:
-                del self._open[key]
-            self._forget_gated(stream)
+            if left := self._open.pop(key) - 1:
+                self._open[key] = left
+            if protocol.admission:
+                self._forget_gated(stream)
 
     async def _run(self, stream: MuxStream, protocol: Protocol) -> str:
         """Returns the outcome. The one place where whatever a protocol raises is caught: it costs the stream only."""

@@ -34,6 +34,12 @@ def encode_message(text: str) -> bytes:
 GREETING = encode_message(HEADER)
 
 
+@lru_cache(maxsize=1024)
+def opening_of(protocol: str) -> bytes:
+    """What a stream of one protocol is opened with; a responder that speaks it answers with the same bytes."""
+    return GREETING + encode_message(protocol)
+
+
 class _Negotiation(abc.ABC):
     """What the two sides share: lines in, lines out, and the bytes that follow."""
 

@@ -7,10 +7,13 @@ import attrs
 
 from agentmesh.abc import Admission, Stream, StreamLimits
 from agentmesh.runtime.doors import Door, doors_by_byte
+from agentmesh.runtime.multistream import GREETING, opening_of
 from agentmesh.types import ProtocolId
 
 if TYPE_CHECKING:
     from agentmesh.runtime.host import Host
+
+NAME_AT = len(GREETING)  # in an opening: its length in one byte, then the name
 
 Serve = Callable[[Stream], Awaitable[None]]
 Run = Callable[["Host"], Awaitable[None]]
@@ -50,10 +53,17 @@ class ProtocolRegistry:
         if len(self._by_id) != len(protocols):
             ids = [protocol.id for protocol in protocols]
             raise ValueError(f"protocol given twice: {sorted({i for i in ids if ids.count(i) > 1})}")
+        self._by_opening = {opening_of(protocol.id): protocol for protocol in protocols}
         self.doors = doors_by_byte(door for protocol in protocols for door in protocol.doors)
 
     def get(self, protocol_id: str) -> Protocol | None:
         return self._by_id.get(ProtocolId(protocol_id))
+
+    def opened_by(self, data: bytes) -> Protocol | None:
+        """The protocol whose opening begins these first bytes of a stream; None where negotiation has more to say."""
+        if len(data) <= NAME_AT:
+            return None
+        return self._by_opening.get(data[: NAME_AT + 1 + data[NAME_AT]])
 
     def __iter__(self) -> Iterator[Protocol]:
         return iter(self._by_id.values())

@@ -16,9 +16,9 @@ from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.figures import HELD, SessionStatistics, State
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.keepalive import KeepAlive
-from agentmesh.runtime.link_writer import LinkWriter
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.upgrade import Upgraded
+from agentmesh.runtime.writer import LINK_ERRORS, Writer
 from agentmesh.types import Address, PeerId, ProtocolId
 
 AcceptStream = Callable[[MuxStream], Awaitable[None]]
@@ -62,11 +62,9 @@ class MuxSession(Session):
         self._reason = ""
         self._streams: dict[int, MuxStream] = {}
         self._scope = trio.CancelScope()
-        self._writer = LinkWriter(upgraded.link)
-        self._wanted = Signal()
+        self.writer = Writer(self.mux, upgraded.link, config.write_bytes, self._progressed)
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
         self._ponged = Signal()
-        self._idle = trio.lowlevel.ParkingLot()  # woken whenever the writer has nothing left to send
         self._bytes_received = 0
 
     # ── for applications ──
@@ -87,20 +85,14 @@ class MuxSession(Session):
         self.drain()
         try:
             with trio.move_on_after(self.config.close_timeout):
-                await self._flush()
-                self.mux.go_away()  # last: to some peers it is the end of the streams as well
-                await self._flush()
+                if self.is_open:
+                    await self.writer.drain()
+                if self.is_open:
+                    self.mux.go_away()  # last: to some peers it is the end of the streams as well
+                    await self.writer.drain()
         finally:
             self.abort("closed by us")
         await self.ended.wait()
-
-    async def _flush(self) -> None:
-        """Until nothing waits any more, neither for the link nor for the peer's credit."""
-        if self.is_open:
-            self.wake_writer()
-            await self._idle.park()
-        while self.is_open and not self.mux.flushed:
-            await self._idle.park()
 
     def drain(self) -> None:
         """Open and accept no more streams; those open go on. The peer hears of it only when it opens one."""
@@ -113,9 +105,8 @@ class MuxSession(Session):
             return
         self._state = State.CLOSED
         self._reason = f"session to {self.peer} ended: {reason}"
-        self._writer.end()
+        self.writer.end()
         self._scope.cancel()
-        self._idle.unpark_all()
         for stream in self._streams.values():
             stream.wake()
         self._streams.clear()
@@ -136,7 +127,7 @@ class MuxSession(Session):
         return tuple(self._streams.values())
 
     def statistics(self) -> SessionStatistics:
-        sizes = (self._bytes_received, self._writer.bytes_sent)
+        sizes = (self._bytes_received, self.writer.bytes_sent)
         return SessionStatistics(self._state.value, len(self._streams), self._keepalive.rtt, *sizes)
 
     # ── for the host ──
@@ -154,7 +145,7 @@ class MuxSession(Session):
                         nursery.start_soon(task)
         finally:
             # the go-away of a mux that failed says why; everybody else just hears the link close
-            await self._writer.say_farewell(self.mux.data_to_send(0)[0])
+            await self.writer.say_farewell()
             self.ended.set()
 
     @property
@@ -182,8 +173,15 @@ class MuxSession(Session):
     def read(self, channel: yamux.Channel, max_bytes: int | None) -> bytes:
         data = self.mux.read(channel, max_bytes)
         if self.mux.wants_to_send and self.is_open:
-            self.wake_writer()
+            self.writer.wake()
         return data
+
+    def answer(self) -> None:
+        """A stream has something to send, perhaps an answer."""
+        try:
+            self.writer.answer()
+        except LINK_ERRORS as exc:
+            self._fail(exc)
 
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
@@ -207,9 +205,6 @@ class MuxSession(Session):
             except RemoteProtocolError as exc:
                 self._fail(exc)
 
-    def wake_writer(self) -> None:
-        self._wanted.set()
-
     # ── the three tasks ──
 
     async def _read(self) -> None:
@@ -219,7 +214,7 @@ class MuxSession(Session):
             while data := await self._link.receive_some():
                 self._bytes_received += len(data)
                 self._take(data)
-        except (trio.BrokenResourceError, RemoteProtocolError) as exc:
+        except LINK_ERRORS as exc:
             self._fail(exc)
         else:
             self.abort("the peer closed the link")
@@ -229,10 +224,12 @@ class MuxSession(Session):
     def _take(self, data: bytes | memoryview) -> None:
         now = trio.current_time()
         self._keepalive.heard(now)
-        for event in self.mux.receive_data(data, now):
+        events = self.mux.receive_data(data, now)
+        for event in events:
             self._act(event)
+        self.writer.heard(len(events))
         if self.mux.wants_to_send:
-            self.wake_writer()
+            self.writer.wake()
         self._host_memory.check()
 
     def _act(self, event: yamux.Event) -> None:
@@ -262,18 +259,13 @@ class MuxSession(Session):
 
     async def _write(self) -> None:
         try:
-            while True:
-                data, progressed = self.mux.data_to_send(self.config.write_bytes)
-                for channel in progressed:
-                    if (stream := self._streams.get(channel.id)) is not None:
-                        stream.wake_sender()
-                if data:
-                    await self._writer.put(data)
-                else:
-                    self._idle.unpark_all()
-                    await self._wanted.wait()
-        except (trio.BrokenResourceError, RemoteProtocolError) as exc:
+            await self.writer.run()
+        except LINK_ERRORS as exc:
             self._fail(exc)
+
+    def _progressed(self, channel: yamux.Channel) -> None:
+        if (stream := self._streams.get(channel.id)) is not None:
+            stream.wake_sender()
 
     def _fail(self, exc: trio.BrokenResourceError | RemoteProtocolError) -> None:
         if self.is_open and isinstance(exc, RemoteProtocolError):
@@ -286,13 +278,13 @@ class MuxSession(Session):
             now = trio.current_time()
             if (ping := self._keepalive.handle_timeout(now)) is not None:
                 self.mux.ping(ping)
-                self.wake_writer()
+                self.writer.wake()
             if self._keepalive.state is keepalive.State.LOST:
                 self.abort(f"the peer answered no ping for {keepalive.LOSS_INTERVALS} intervals")
                 return
             for event in self.mux.handle_timeout(now):
                 self._act(event)
             if self.mux.wants_to_send:
-                self.wake_writer()
+                self.writer.wake()
             with trio.move_on_at(min(self._keepalive.deadline, self.mux.deadline or math.inf)):
                 await self._ponged.wait()

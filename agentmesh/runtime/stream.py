@@ -9,7 +9,7 @@ from agentmesh.abc import Direction, Stream
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.figures import reset_error
 from agentmesh.runtime.guard import Guard
-from agentmesh.runtime.multistream import Proposer
+from agentmesh.runtime.multistream import Proposer, opening_of
 from agentmesh.runtime.pieces import pieces_of
 from agentmesh.runtime.yamux import Channel, Waste
 from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
@@ -34,7 +34,8 @@ class MuxStream(Stream):
         self.direction = direction
         self._session = session
         self._channel: Channel | None = None
-        self._negotiation: Proposer | None = None
+        self._awaited = b""  # of the peer's answer to our proposal
+        self._negotiation: Proposer | None = None  # once that answer is another
         self._prefix = b""  # negotiation that leaves with the next bytes
         self._early = b""  # the protocol's bytes that came with the negotiation
         self._answered = False
@@ -46,8 +47,7 @@ class MuxStream(Stream):
     @classmethod
     def outbound(cls, session: "MuxSession", protocol: ProtocolId) -> "MuxStream":
         stream = cls(session, Direction.OUTBOUND, protocol)
-        stream._negotiation = Proposer([protocol])
-        stream._prefix = stream._negotiation.data_to_send()
+        stream._prefix = stream._awaited = opening_of(protocol)
         return stream
 
     @classmethod
@@ -94,7 +94,7 @@ class MuxStream(Stream):
             self._check_sendable()
             channel = self._queue(b"")
             self._session.mux.finish(channel)
-            self._session.wake_writer()
+            self._session.writer.wake()
 
     async def _wait_room(self) -> bool:
         """Until no more is queued than may stay behind. Returns whether that took any waiting."""
@@ -115,7 +115,7 @@ class MuxStream(Stream):
         if self._prefix:
             data, self._prefix = self._prefix + bytes(data), b""
         self._session.mux.send(channel, data)
-        self._session.wake_writer()
+        self._session.answer()
         return channel
 
     def _check_sendable(self) -> None:
@@ -139,11 +139,11 @@ class MuxStream(Stream):
             channel = self._ask()
             if (data := self._take(channel, max_bytes)) is not None:
                 await trio.lowlevel.cancel_shielded_checkpoint()
-                return data
-            while (data := self._take(channel, max_bytes)) is None:
+            while data is None:
                 await self._receiving.wait()
                 if self._closed:
                     raise trio.ClosedResourceError("this stream was closed")
+                data = self._take(channel, max_bytes)
             return data
 
     def _ask(self) -> Channel:
@@ -162,29 +162,31 @@ class MuxStream(Stream):
                 self._answered = True
                 return data
             received = self._take_from_mux(channel, max_bytes)
-            if not received or self._negotiation is None:
+            if not received or not self._awaited:
                 self._answered = self._answered or bool(received)
                 return received
-            self._negotiate(channel, self._negotiation, received)
+            self._negotiate(channel, received)
 
     def _take_from_mux(self, channel: Channel, max_bytes: int | None) -> bytes | None:
-        if data := self._session.read(channel, max_bytes):
-            return data
+        if channel.inbox:
+            return self._session.read(channel, max_bytes)
         if channel.state is State.RESET:
             raise self._reset_error(channel)
         if channel.state in READABLE:
             self._session.check_open()
             return None
-        if self._negotiation is not None:
+        if self._awaited:
             raise StreamResetError("the peer ended the stream before it agreed to the protocol")
         return b""
 
-    def _negotiate(self, channel: Channel, negotiation: Proposer, received: bytes) -> None:
+    def _negotiate(self, channel: Channel, received: bytes) -> None:
         """Take the peer's answer. Without an agreement the stream is cut, for a task that sends as well."""
+        heard = min(len(received), len(self._awaited))
+        if self._negotiation is None and received[:heard] == self._awaited[:heard]:
+            self._awaited, self._early = self._awaited[heard:], received[heard:]
+            return
         try:
-            if negotiation.receive_data(received) is not None:
-                self._early = negotiation.trailing()
-                self._negotiation = None
+            self._refuse(received)
         except RejectedError as exc:
             self._cut(channel, exc.code)
             raise
@@ -192,9 +194,17 @@ class MuxStream(Stream):
             self._cut(channel, exc.code)
             raise StreamResetError(f"{self.peer} does not negotiate {self.protocol}: {exc}", exc.code) from exc
 
+    def _refuse(self, received: bytes) -> None:
+        """What else a peer may answer; raises as `Proposer.receive_data`."""
+        if self._negotiation is None:
+            self._negotiation = Proposer([self.protocol])
+            received = opening_of(self.protocol).removesuffix(self._awaited) + received
+        if self._negotiation.receive_data(received) is not None:  # said in other bytes
+            self._awaited, self._early = b"", self._negotiation.trailing()
+
     def _cut(self, channel: Channel, code: int) -> None:
         self._session.mux.reset(channel, code)
-        self._session.wake_writer()
+        self._session.writer.wake()
         self.wake()
 
     def _reset_error(self, channel: Channel) -> StreamResetError:
@@ -234,7 +244,7 @@ class MuxStream(Stream):
             if self._prefix and self._channel.state in SENDABLE:
                 self._queue(b"")
             self._session.mux.close(self._channel, trio.current_time())
-            self._session.wake_writer()
+            self._session.writer.wake()
         self._release()
 
     def reset(self, code: int = ErrorCode.NO_ERROR) -> None:
@@ -242,7 +252,7 @@ class MuxStream(Stream):
             return
         if self._channel is not None and self._session.is_open:
             self._session.mux.reset(self._channel, code)
-            self._session.wake_writer()
+            self._session.writer.wake()
         self._release()
 
     def _release(self) -> None:

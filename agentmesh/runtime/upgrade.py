@@ -21,6 +21,7 @@ from agentmesh.abc import ByteStream, Link
 from agentmesh.errors import LimitExceededError, MeshError, PeerMismatchError, RemoteProtocolError
 from agentmesh.runtime.doors import Door, Visitor, read_preamble
 from agentmesh.runtime.multistream import Proposer, Responder
+from agentmesh.runtime.nowait import nowait_sender
 from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
 from agentmesh.types import PeerId
 
@@ -28,7 +29,6 @@ MAX_HANDSHAKE_BYTES = 64 * 1024  # of one peer, before it has proved who it is
 HANDSHAKE_READ_BYTES = 16 * 1024  # small, so that what a fast dialer sends behind its handshake is not counted as one
 TLS_HANDSHAKE = 0x16  # how a ClientHello begins (RFC 8446, 5.1); multistream begins otherwise
 ALERT_TIMEOUT = 1.0  # seconds to tell a peer why its handshake failed
-WRITE_BYTES = 256 * 1024
 QUIET_BYTES = 64 * 1024  # asked of the stream at once …
 BULK_BYTES = 256 * 1024  # … and while it gives as much as it is asked for: a quarter less CPU for a bulk stream
 END = memoryview(b"")
@@ -49,22 +49,33 @@ class SecureLink(Link):
         self.peer = peer
         self._stream = stream
         self._tls = tls
+        self._send_nowait = nowait_sender(stream)
+        self._rest: bytes | memoryview = b""  # of the ciphertext
         self._cut = False
         self._ask_bytes = QUIET_BYTES
 
-    async def send_all(self, data: bytes) -> None:
-        view = memoryview(data)
-        for start in range(0, len(view), WRITE_BYTES):
-            self._tls.write(view[start : start + WRITE_BYTES])
-            await self._send()
-
-    async def _send(self) -> None:
-        """Once a record was cut off in the middle, nothing that follows it can be read."""
+    def write(self, data: bytes) -> bool:
         if self._cut:
             raise trio.BrokenResourceError("an earlier write was cut off")
+        self._tls.write(data)
+        return self._send()
+
+    def _send(self) -> bool:
+        data = self._tls.data_to_send()
+        if self._rest:
+            self._rest = b"".join((self._rest, data))
+            return False
+        sent = self._send_nowait(data)
+        if sent == len(data):
+            return True
+        self._rest = memoryview(data)[sent:]
+        return False
+
+    async def flush(self) -> None:
+        """Once a record was cut off in the middle, nothing that follows it can be read."""
         self._cut = True
-        await self._stream.send_all(self._tls.data_to_send())
-        self._cut = False
+        await self._stream.send_all(self._rest)
+        self._cut, self._rest = False, b""
 
     async def receive_some(self) -> memoryview:
         try:
@@ -83,7 +94,8 @@ class SecureLink(Link):
         try:
             with trio.move_on_after(ALERT_TIMEOUT):
                 self._tls.close()
-                await self._send()
+                if not self._cut and not self._send():
+                    await self.flush()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it is gone, or its writer was stuck: closing is all that is left
         finally:

@@ -68,11 +68,17 @@ class Caller:
     @asynccontextmanager
     async def fresh(self) -> AsyncGenerator[Stream]:
         """A stream on a session that is new, and ends with the block."""
+        await self._end_session()
+        try:
+            async with await self.open() as stream:
+                yield stream
+        finally:
+            await self._end_session()
+
+    async def _end_session(self) -> None:
         while (session := self._node.host.session(self._peer)) is not None:
             await session.aclose()
             await trio.lowlevel.checkpoint()  # the host sees that it ended
-        async with await self.open() as stream:
-            yield stream
 
 
 async def run_caller(settings: Answer, ready: Serve) -> None:

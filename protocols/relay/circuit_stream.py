@@ -2,13 +2,13 @@
 
 import trio
 
-from agentmesh.abc import Stream
+from agentmesh.abc import NowaitSender, Stream
 from agentmesh.errors import ErrorCode
 from agentmesh.protocols.relay.events import CircuitLimits
 from agentmesh.types import PeerId
 
 
-class CircuitStream(trio.abc.HalfCloseableStream):
+class CircuitStream(trio.abc.HalfCloseableStream, NowaitSender):
     """A circuit's bytes, as either of its ends has them.
 
     Attributes:
@@ -36,6 +36,9 @@ class CircuitStream(trio.abc.HalfCloseableStream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        return 0
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()

@@ -184,6 +184,11 @@ class DataCircuit(CircuitStream):
             await self._explain(exc)
             raise
 
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        if self._data is None or self._left.is_set() or not self._decided.is_set():
+            return 0
+        return self._data.send_nowait(data)
+
     async def wait_send_all_might_not_block(self) -> None:
         carrier = await self._carrier()
         if carrier is None:

@@ -102,13 +102,16 @@ class Intruder:
 
     async def hear(self) -> None:
         """Read whatever comes, to the end, and answer pings: a peer that is silent is lost."""
-        cutter, data = FrameCutter(), self.first
+        headers: list[Header] = []
+        cutter, data = FrameCutter(headers.append, lambda _: None), self.first
         with suppress(trio.BrokenResourceError, RemoteProtocolError):
             while data:
                 self.heard += data
-                for header in cutter.cut(data):
-                    if isinstance(header, Header) and (header.type, header.flags) == (FrameType.PING, SYN):
-                        await self.send(encode_header(FrameType.PING, ACK, 0, header.length))
+                cutter.receive_data(data)
+                for frame_type, flags, _, value in headers:
+                    if (frame_type, flags) == (FrameType.PING, SYN):
+                        await self.send(encode_header(FrameType.PING, ACK, 0, value))
+                headers.clear()
                 data = bytes(await self.link.receive_some())
         self.over.set()
 

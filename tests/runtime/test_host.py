@@ -12,11 +12,11 @@ from agentmesh.errors import AddressError, DialError, SessionClosedError
 from agentmesh.identity import Identity
 from agentmesh.runtime.config import ConnectionLimits, HostConfig, SessionConfig
 from agentmesh.runtime.host import Host, open_host
-from agentmesh.runtime.link_writer import FAREWELL_TIMEOUT
 from agentmesh.runtime.multistream import GREETING, encode_message
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.tls import TLS_PROTOCOL, TlsContext
 from agentmesh.runtime.upgrade import upgrade_outbound
+from agentmesh.runtime.writer import FAREWELL_TIMEOUT
 from agentmesh.testing.cancellation import leaves_nothing
 from agentmesh.testing.links import Conditions
 from agentmesh.testing.network import MemoryNetwork

@@ -4,31 +4,60 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from agentmesh.abc import Link
 from agentmesh.errors import RemoteProtocolError
-from agentmesh.runtime.upgrade import (
-    ALERT_TIMEOUT,
-    WRITE_BYTES,
-)
+from agentmesh.runtime.upgrade import ALERT_TIMEOUT
 from tests.runtime.pairs import upgrade_both, what_it_hears
-from tests.runtime.wires import duplex, watched_duplex
+from tests.runtime.wires import duplex, socket_streams, watched_duplex
+
+LONG = bytes(range(256)) * 16 * 1024  # more than a socket takes at once
 
 
-async def test_a_long_write_leaves_in_pieces() -> None:
+async def receive_exactly(link: Link, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        received += await link.receive_some()
+    return bytes(received)
+
+
+async def test_a_socket_takes_a_short_write_at_once() -> None:
+    async with socket_streams() as streams:
+        ours, theirs = await upgrade_both(*streams)
+        assert ours.link.write(b"hello")
+        assert ours.link.write(b" again")
+        assert await receive_exactly(theirs.link, 11) == b"hello again"
+
+
+@pytest.mark.parametrize("then", [b"", b"more"], ids=["alone", "with more behind it"])
+async def test_the_rest_of_a_long_write_leaves_with_a_flush(then: bytes) -> None:
+    async with socket_streams() as streams:
+        ours, theirs = await upgrade_both(*streams)
+        assert not ours.link.write(LONG)
+        if then:
+            assert not ours.link.write(then)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ours.link.flush)
+            assert await receive_exactly(theirs.link, len(LONG + then)) == LONG + then
+
+
+async def test_what_is_no_socket_waits_for_the_flush() -> None:
     dialer, listener, log = watched_duplex()
     ours, theirs = await upgrade_both(dialer, listener)
-    data = bytes(range(256)) * (2 * WRITE_BYTES // 256) + b"end"
-    received = bytearray()
     log.clear()
+    assert not ours.link.write(b"hello")
+    assert not log
+    await ours.link.flush()
+    assert await receive_exactly(theirs.link, 5) == b"hello"
 
-    async def receive() -> None:
-        while len(received) < len(data):
-            received.extend(await theirs.link.receive_some())
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(receive)
-        await ours.link.send_all(data)
-    assert received == data
-    assert len(log) == 3
+async def test_a_write_to_a_peer_that_is_gone_fails_with_the_flush() -> None:
+    async with socket_streams() as streams:
+        ours, _ = await upgrade_both(*streams)
+        await streams[1].aclose()
+        while ours.link.write(LONG):
+            pass
+        with pytest.raises(trio.BrokenResourceError):
+            await ours.link.flush()
 
 
 async def test_closing_a_link_says_goodbye() -> None:

@@ -7,9 +7,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from agentmesh.abc import Link
 from agentmesh.errors import ErrorCode, RejectedError, SessionClosedError, StreamResetError
 from agentmesh.runtime.config import SessionConfig
-from agentmesh.runtime.link_writer import FAREWELL_TIMEOUT
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.stream import MuxStream
+from agentmesh.runtime.writer import FAREWELL_TIMEOUT
 from agentmesh.runtime.yamux import Mux, MuxLimits, PongReceived
 from agentmesh.runtime.yamux.frames import FIN, RST, SYN, FrameType, encode_header
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
@@ -127,7 +127,7 @@ async def test_a_go_away_makes_a_session_drain() -> None:
         ours, theirs = await sessions.opened()
         for _ in range(2):
             sessions.bob.mux.go_away()
-            sessions.bob.wake_writer()
+            sessions.bob.writer.wake()
             await wait_all_tasks_blocked()
             assert not sessions.alice.accepts_streams
             with pytest.raises(RejectedError):

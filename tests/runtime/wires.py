@@ -1,9 +1,11 @@
 """Wires for tests of single connections: two joined ends, and what can be watched or done between them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
+import trio.testing
 
 from agentmesh.transports.pipes import BUFFER_BYTES, MemoryPipe, PipeStream
 
@@ -16,6 +18,18 @@ def duplex(max_bytes: int = BUFFER_BYTES, max_bytes_back: int | None = None) -> 
     """
     there, back = MemoryPipe(max_bytes), MemoryPipe(max_bytes_back or max_bytes)
     return PipeStream(back, there), PipeStream(there, back)
+
+
+@asynccontextmanager
+async def socket_streams() -> AsyncGenerator[tuple[trio.SocketStream, trio.SocketStream]]:
+    """Two ends of a TCP connection over loopback."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with (
+        listener,
+        await trio.testing.open_stream_to_socket_listener(listener) as ours,
+        await listener.accept() as theirs,
+    ):
+        yield ours, theirs
 
 
 @attrs.frozen

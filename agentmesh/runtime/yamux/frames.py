@@ -3,8 +3,6 @@
 import enum
 import struct
 
-import attrs
-
 from agentmesh.errors import RemoteProtocolError
 
 HEADER = struct.Struct(">BBHII")  # version, type, flags, stream id, length
@@ -30,16 +28,9 @@ class GoAwayCode(enum.IntEnum):
     INTERNAL_ERROR = 2
 
 
-@attrs.frozen
-class Header:
-    """One frame's header. `length` is payload bytes, a window delta, a ping's value or an error code, by type and
-    flags.
-    """
-
-    type: int
-    flags: int
-    stream_id: int
-    length: int
+# Type, flags, stream and length: payload bytes, a window delta, a ping's value or an error code, by type and flags.
+# A bare tuple: there is one for every frame.
+Header = tuple[int, int, int, int]
 
 
 def encode_header(frame_type: int, flags: int, stream_id: int, length: int) -> bytes:
@@ -57,4 +48,4 @@ def decode_header(data: bytes | bytearray | memoryview, offset: int = 0) -> Head
         raise RemoteProtocolError(f"not a yamux frame: version {version}, type {frame_type}, flags {flags:#x}")
     if (stream_id == SESSION_ID) != (frame_type >= FrameType.PING):
         raise RemoteProtocolError(f"yamux frame of type {frame_type} on stream {stream_id}")
-    return Header(frame_type, flags, stream_id, length)
+    return frame_type, flags, stream_id, length

@@ -45,6 +45,7 @@ from agentmesh.runtime.yamux.outbox import Outbox
 from agentmesh.runtime.yamux.states import OVER, READABLE, SENDABLE, Input, State
 
 MAX_SEND_CREDIT = 2**32 - 1
+MAX_UNANSWERED = 64  # streams that are not acknowledged; some peers open no more than 256 before they are
 BUFFERED, CONTROL = "max_buffered_bytes", "max_control_bytes"
 OVERFLOW, OVERRUN = "window_overflow", "window_overrun"
 BOUNDS = (*(waste.value for waste in Waste), BUFFERED, CONTROL, OVERFLOW, OVERRUN)  # what a LimitExceededError may name
@@ -85,12 +86,13 @@ class Mux:
         self._next_id = 1 if dialer else 2
         self.memory = memory or Memory(self._limits.max_session_window_bytes)
         self._channels = Channels(self._limits, self.memory)
-        self._cutter = FrameCutter()
+        self._cutter = FrameCutter(self._take_header, self._take_body)
         self._outbox = Outbox(self._limits.max_frame_bytes)
         self._ledger = Ledger(self._limits.allowances, now)
         self._events: list[Event] = []
         self._body: Channel | None = None  # whose bytes come next; None for those that nobody wants
         self._body_flags = 0
+        self._unanswered: list[int] = []  # the numbers of streams whose ACK goes out with what we say on them
         self._late_frames = 0
         self._stalled_streams = 0
         self._refused = 0
@@ -106,12 +108,17 @@ class Mux:
     @property
     def wants_to_send(self) -> bool:
         """Whether `data_to_send` has something to give."""
-        return self._outbox.pending
+        return bool(self._outbox.control or self._outbox.turns)
+
+    @property
+    def waiting(self) -> int:
+        """How many streams have something to send, and credit for it."""
+        return len(self._outbox.turns)
 
     @property
     def flushed(self) -> bool:
         """Nothing waits: neither for the link nor for the peer's credit."""
-        return not self._outbox.pending and all(channel.flushed for channel in self._channels)
+        return not self.wants_to_send and all(channel.flushed for channel in self._channels)
 
     def statistics(self) -> MuxStatistics:
         return MuxStatistics(
@@ -214,7 +221,7 @@ class Mux:
         Returns:
             The bytes, and the streams whose queue became shorter by them (their senders may go on).
         """
-        data, progressed = self._outbox.take(max_bytes)
+        data, progressed = self._outbox.take(max_bytes if self._failure is None else 0)  # the go-away is the last
         for channel in progressed:
             if channel.state is State.SHEDDING and channel.flushed:
                 self.reset(channel)
@@ -237,11 +244,7 @@ class Mux:
             raise LocalProtocolError("this mux has failed") from self._failure
         self._ledger.now = now
         try:
-            for part in self._cutter.cut(data):
-                if isinstance(part, Header):
-                    self._take_header(part)
-                else:
-                    self._take_body(part)
+            self._cutter.receive_data(data)
         except RemoteProtocolError as exc:
             self._fail(exc)
             raise
@@ -262,8 +265,12 @@ class Mux:
         self._outbox.control += encode_header(FrameType.GO_AWAY, 0, SESSION_ID, GoAwayCode.PROTOCOL_ERROR)
 
     def handle_timeout(self, now: float) -> list[Event]:
-        """Reset the streams whose peers never ended theirs, or let our bytes wait for ever. Harmless when early."""
+        """Reset the streams whose peers never ended theirs, or let our bytes wait for ever. Harmless when early.
+
+        What should be called now and then even so: streams on which nothing was said are acknowledged then.
+        """
         self._ledger.now = now
+        self._acknowledge()
         for channel in self._channels.overdue(now):
             if channel.state in READABLE or channel.state in SENDABLE:
                 self._stalled_streams += 1
@@ -275,38 +282,39 @@ class Mux:
     # ── what the peer's frames do ──
 
     def _take_header(self, header: Header) -> None:
-        match header.type:
-            case FrameType.PING:
-                self._take_ping(header)
-            case FrameType.GO_AWAY:
-                self._ledger.spend(Waste.GO_AWAYS)
-                self._events.append(GoAwayReceived(header.length))
-            case _:
-                self._take_stream_header(header)
-
-    def _take_ping(self, header: Header) -> None:
-        self._ledger.spend(Waste.PINGS)
-        if header.flags & SYN:
-            self._control(FrameType.PING, ACK, SESSION_ID, header.length)
+        frame_type, flags, number, length = header
+        if frame_type == FrameType.PING:
+            self._take_ping(flags, length)
+        elif frame_type == FrameType.GO_AWAY:
+            self._ledger.spend(Waste.GO_AWAYS)
+            self._events.append(GoAwayReceived(length))
         else:
-            self._events.append(PongReceived(header.length))
-
-    def _take_stream_header(self, header: Header) -> None:
-        self._body, self._body_flags = None, header.flags
-        channel = self._accept(header) if header.flags & SYN else self._channels.get(header.stream_id)
-        if channel is None:
-            if not header.flags & SYN:
+            self._body, self._body_flags = None, flags
+            channel = self._accept(number) if flags & SYN else self._channels.get(number)
+            if channel is not None:
+                self._take_frame(channel, frame_type, flags, length)
+            elif not flags & SYN:
                 self._take_late()
-        elif header.flags & RST:
-            channel.reset_code = header.length if header.type == FrameType.WINDOW_UPDATE else ErrorCode.NO_ERROR
+
+    def _take_ping(self, flags: int, value: int) -> None:
+        self._ledger.spend(Waste.PINGS)
+        if flags & SYN:
+            self._control(FrameType.PING, ACK, SESSION_ID, value)
+        else:
+            self._events.append(PongReceived(value))
+
+    def _take_frame(self, channel: Channel, frame_type: int, flags: int, length: int) -> None:
+        """The header of a stream's frame."""
+        if flags & RST:
+            channel.reset_code = length if frame_type == FrameType.WINDOW_UPDATE else ErrorCode.NO_ERROR
             self._cut(channel)
-        elif not header.length and not header.flags & (SYN | FIN):
+        elif not length and not flags & (SYN | FIN):
             self._ledger.spend(Waste.EMPTY_FRAMES)
-        elif header.type == FrameType.WINDOW_UPDATE:
-            self._take_credit(channel, header)
-        elif header.length:
-            self._begin_body(channel, header)
-        elif header.flags & FIN:
+        elif frame_type == FrameType.WINDOW_UPDATE:
+            self._take_credit(channel, flags, length)
+        elif length:
+            self._begin_body(channel, length)
+        elif flags & FIN:
             self._take_fin(channel)
 
     def _take_late(self) -> None:
@@ -314,30 +322,39 @@ class Mux:
         self._late_frames += 1
         self._ledger.spend(Waste.LATE_FRAMES)
 
-    def _accept(self, header: Header) -> Channel | None:
-        if header.stream_id & 1 == self._next_id & 1 or self._channels.get(header.stream_id) is not None:
-            raise RemoteProtocolError(f"stream {header.stream_id} cannot be opened by the peer now")
-        if self._channels.count(header.stream_id) >= self._limits.max_inbound_streams:
+    def _accept(self, number: int) -> Channel | None:
+        if number & 1 == self._next_id & 1 or self._channels.get(number) is not None:
+            raise RemoteProtocolError(f"stream {number} cannot be opened by the peer now")
+        if self._channels.count(number) >= self._limits.max_inbound_streams:
             self._refused += 1
             self._ledger.spend(Waste.REFUSALS)
-            self._control(FrameType.WINDOW_UPDATE, RST, header.stream_id, ErrorCode.RESOURCE_LIMIT_EXCEEDED)
+            self._control(FrameType.WINDOW_UPDATE, RST, number, ErrorCode.RESOURCE_LIMIT_EXCEEDED)
             return None
-        channel = self._channels.add(header.stream_id, 0)
-        self._control(FrameType.WINDOW_UPDATE, ACK, channel.id, 0)
+        channel = self._channels.add(number, ACK)
+        self._unanswered.append(channel.id)
+        if len(self._unanswered) >= MAX_UNANSWERED:
+            self._acknowledge()
         self._events.append(ChannelOpened(channel))
         return channel
 
-    def _take_credit(self, channel: Channel, header: Header) -> None:
-        channel.send_credit += header.length
+    def _acknowledge(self) -> None:
+        """Streams of the peer on which we have said nothing yet: it may have to hear of each that we took it."""
+        for number in self._unanswered:
+            if (channel := self._channels.get(number)) is not None:
+                self._outbox.schedule(channel)
+        self._unanswered.clear()
+
+    def _take_credit(self, channel: Channel, flags: int, credit: int) -> None:
+        channel.send_credit += credit
         if channel.send_credit > MAX_SEND_CREDIT:
             raise LimitExceededError(f"the window of stream {channel.id} overflows", limit=OVERFLOW)
-        if header.length:
+        if credit:
             self._channels.judge_stall(channel, self._ledger.now)
             self._outbox.schedule(channel)
-        if header.flags & FIN:
+        if flags & FIN:
             self._take_fin(channel)
 
-    def _begin_body(self, channel: Channel, header: Header) -> None:
+    def _begin_body(self, channel: Channel, length: int) -> None:
         self._channels.step(channel, Input.RECV_DATA)
         if channel.state is State.SHEDDING:
             self._shed(channel)
@@ -345,8 +362,8 @@ class Mux:
         if channel.state not in READABLE:
             self._take_late()
             return
-        if not channel.window.received(header.length):
-            raise LimitExceededError(f"stream {channel.id}: {header.length} bytes beyond its window", limit=OVERRUN)
+        if not channel.window.received(length):
+            raise LimitExceededError(f"stream {channel.id}: {length} bytes beyond its window", limit=OVERRUN)
         self._body = channel
         if self.memory.received > self._limits.max_buffered_bytes:
             raise LimitExceededError(f"{BUFFERED}: nobody takes what the peer sends", limit=BUFFERED)

@@ -9,22 +9,22 @@ from agentmesh.runtime.yamux.frames import FIN, FrameType, encode_header
 class Outbox:
     """What waits for the link. A bulk stream never delays a ping, nor another stream by more than one frame each
     turn.
+
+    Attributes:
+        control: frames that go first, encoded.
+        turns: the streams that have something to send, and may, in the order of their turns.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.control = bytearray()
         self._max_frame_bytes = max_frame_bytes
-        self._turns: deque[Channel] = deque()
-
-    @property
-    def pending(self) -> bool:
-        return bool(self.control or self._turns)
+        self.turns: deque[Channel] = deque()
 
     def schedule(self, channel: Channel) -> None:
         """Give the stream a turn, when its queue and its credit allow a frame."""
         if not channel.scheduled and channel.has_frame:
             channel.scheduled = True
-            self._turns.append(channel)
+            self.turns.append(channel)
 
     def take(self, max_bytes: int) -> tuple[bytes, list[Channel]]:
         """The next bytes for the link and the streams that had a turn in them."""
@@ -34,8 +34,8 @@ class Outbox:
             parts.append(bytes(self.control))
             self.control.clear()
         progressed: list[Channel] = []
-        while self._turns and size < max_bytes:
-            channel = self._turns.popleft()
+        while self.turns and size < max_bytes:
+            channel = self.turns.popleft()
             channel.scheduled = False
             if not channel.has_frame:
                 continue

@@ -23,6 +23,9 @@ class MemoryData(DataStream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
 
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        return 0
+
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()
 

@@ -317,12 +317,17 @@ def test_what_ends_the_session(attack: Callable[[Mux], bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "frame", [encode_header(FrameType.PING, SYN, 0, 1), encode_header(FrameType.WINDOW_UPDATE, SYN | RST, 1, 0)]
+    "frames",
+    [
+        encode_header(FrameType.PING, SYN, 0, 1) * 200,
+        b"".join(encode_header(FrameType.WINDOW_UPDATE, SYN, 2 * number + 1, 0) for number in range(200)),
+    ],
+    ids=["answers to pings", "refusals of streams"],
 )
-def test_a_peer_that_causes_more_than_it_reads_is_cut_off(frame: bytes) -> None:
-    mux = Mux(dialer=False, limits=MuxLimits(max_control_bytes=1200))
-    with pytest.raises(LimitExceededError):
-        mux.receive_data(frame * 200)
+def test_a_peer_that_causes_more_than_it_reads_is_cut_off(frames: bytes) -> None:
+    mux = Mux(dialer=False, limits=MuxLimits(max_control_bytes=1200, max_inbound_streams=1))
+    with pytest.raises(LimitExceededError, match="max_control_bytes"):
+        mux.receive_data(frames)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
