@@ -77,7 +77,7 @@ class PeerId:
         return label.decode()
 
     def __str__(self) -> str:
-        return base58.b58encode(self.multihash).decode()
+        return _spelt(self.multihash)
 
     def __repr__(self) -> str:
         return f"PeerId({self})"
@@ -85,6 +85,11 @@ class PeerId:
 
 def _is_of_a_key(multihash: bytes) -> bool:
     return any(multihash.startswith(head) and len(multihash) == size for head, size in MULTIHASHES.items())
+
+
+@functools.lru_cache(maxsize=4096)
+def _spelt(multihash: bytes) -> str:
+    return base58.b58encode(multihash).decode()
 
 
 @functools.lru_cache(maxsize=4096)

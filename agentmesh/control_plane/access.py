@@ -74,13 +74,16 @@ class AccessStore:
 
     async def standing(self, peer: PeerId, token_id: str = "") -> Standing:
         """How a peer stands, and the owner of the bootstrap token that it shows."""
-        return self.standing_of(await self._database.read(self.reading(peer, token_id)))
+        job = partial(access_queries.standing, peer=peer, token_id=token_id, revision=self._revision)
+        return self.standing_of(await self._database.read(job))
 
-    def reading(self, peer: PeerId, token_id: str) -> Callable[[Connection], Found]:
-        """What `standing` reads, for a transaction that reads more; `standing_of` makes it of what was found."""
-        return partial(access_queries.standing, peer=peer, token_id=token_id, revision=self._revision)
+    @property
+    def revision(self) -> int:
+        """Of the policy as it was last read."""
+        return self._revision
 
     def standing_of(self, found: Found) -> Standing:
+        """What a transaction has found, read with `revision`."""
         owner, token_owner, banned = found.owner, found.token_owner, found.banned
         return Standing(
             policy=self._newest(found.policy),

@@ -67,7 +67,11 @@ class Found:
 
 def standing(connection: Connection, peer: PeerId, token_id: str, revision: int) -> Found:
     """How a peer stands that shows a bootstrap token, and the policy if it is another than that of `revision`."""
-    known, of_token = owner(connection, peer), token_owner(connection, token_id)
+    return found_of(connection, peer, owner(connection, peer), token_owner(connection, token_id), revision)
+
+
+def found_of(connection: Connection, peer: PeerId, known: Owner | None, of_token: TokenOwner, revision: int) -> Found:
+    """The same, of owners that are read already."""
     banned = banned_among(connection, str(peer), known.identity if known else None, of_token.identity)
     return Found(peer, policy_since(connection, revision), known, of_token, banned)
 
@@ -77,7 +81,7 @@ def standing(connection: Connection, peer: PeerId, token_id: str, revision: int)
 
 def owner(connection: Connection, peer: PeerId) -> Owner | None:
     row = connection.execute(OWNER, {"peer": str(peer)}).one_or_none()
-    return None if row is None else _owner_of(row)
+    return None if row is None else owner_of(row)
 
 
 def nodes_listed(connection: Connection, after: str, limit: int) -> list[tuple[Node, Owner | None]]:
@@ -86,14 +90,14 @@ def nodes_listed(connection: Connection, after: str, limit: int) -> list[tuple[N
         select(nodes).where(nodes.c.peer_id > after).order_by(nodes.c.peer_id).limit(limit)
     ).all()
     owned = select(node_owners).where(node_owners.c.peer_id.in_([row.peer_id for row in found]))
-    owners = {row.peer_id: _owner_of(row) for row in connection.execute(owned)}
+    owners = {row.peer_id: owner_of(row) for row in connection.execute(owned)}
     return [(rows.node_of(row), owners.get(row.peer_id)) for row in found]
 
 
 def nodes_of(connection: Connection, identity: str) -> list[tuple[Node, Owner]]:
     owned = select(nodes, node_owners).join(node_owners, node_owners.c.peer_id == nodes.c.peer_id)
     found = connection.execute(owned.where(node_owners.c.owner_id == identity).order_by(nodes.c.enrolled_at))
-    return [(rows.node_of(row), _owner_of(row)) for row in found]
+    return [(rows.node_of(row), owner_of(row)) for row in found]
 
 
 def tokens_of(connection: Connection, identity: str) -> list[tuple[BootstrapToken, TokenOwner]]:
@@ -104,7 +108,7 @@ def tokens_of(connection: Connection, identity: str) -> list[tuple[BootstrapToke
     return [(rows.token_of(row), TokenOwner(row.owner_id, row.autonomous_recovery)) for row in found]
 
 
-def _owner_of(row: rows.AnyRow) -> Owner:
+def owner_of(row: rows.AnyRow) -> Owner:
     return Owner(
         peer=PeerId.parse(row.peer_id),
         enrolled_by=EnrolledBy(row.enrolled_by),
@@ -145,7 +149,11 @@ def set_autonomous_recovery(connection: Connection, peer: PeerId, enabled: bool)
 
 def token_owner(connection: Connection, token_id: str) -> TokenOwner:
     row = connection.execute(TOKEN_OWNER, {"token": token_id}).one_or_none()
-    return TokenOwner() if row is None else TokenOwner(row.owner_id, row.autonomous_recovery)
+    return TokenOwner() if row is None else token_owner_of(row)
+
+
+def token_owner_of(row: rows.AnyRow) -> TokenOwner:
+    return TokenOwner(row.owner_id, row.autonomous_recovery)
 
 
 def owners_of_tokens(connection: Connection, token_ids: Sequence[str]) -> Mapping[str, TokenOwner]:

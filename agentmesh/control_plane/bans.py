@@ -3,6 +3,7 @@
 What is banned is an identity: a peer ID, or "<issuer>|<subject>" of somebody, and then all that is theirs is out.
 """
 
+from itertools import zip_longest
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, or_, select
@@ -11,7 +12,11 @@ from agentmesh.control_plane import rows
 from agentmesh.control_plane.generations import Topic, changed
 from agentmesh.control_plane.schema import banned_identities, node_owners, nodes
 
-AMONG = select(banned_identities.c.identity).where(banned_identities.c.identity.in_(bindparam("asked", expanding=True)))
+# Of three at most, and made once: a statement with as many places as there are identities is made for each call.
+ASKED = ("first", "second", "third")
+AMONG = select(banned_identities.c.identity).where(
+    banned_identities.c.identity.in_([bindparam(name) for name in ASKED])
+)
 
 
 def banned_peers(connection: Connection) -> frozenset[str]:
@@ -26,9 +31,10 @@ def node_is_banned() -> ColumnElement[bool]:
 
 
 def banned_among(connection: Connection, *identities: str | None) -> frozenset[str]:
-    """Which of these are banned. None is nobody."""
-    asked = [identity for identity in identities if identity is not None]
-    return frozenset(connection.execute(AMONG, {"asked": asked}).scalars())
+    """Which of these, three at most, are banned. None is nobody."""
+    assert len(identities) <= len(ASKED)
+    asked = {name: identity or "" for name, identity in zip_longest(ASKED, identities)}
+    return frozenset(connection.execute(AMONG, asked).scalars())
 
 
 def is_banned(connection: Connection, *identities: str | None) -> bool:

@@ -4,12 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row
-
 from agentmesh.control_plane.records import BootstrapToken, Enrollment, EnrollmentRequest, Issue, Lease, Node, Status
 from agentmesh.types import Address, PeerId
 
-AnyRow = Row[Any]
+AnyRow = Any  # what has the columns of a table as attributes
 
 
 def to_ms(seconds: float) -> int:

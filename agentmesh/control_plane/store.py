@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 
 from agentmesh.control_plane import queries
 from agentmesh.control_plane.access import AccessStore, Standing
-from agentmesh.control_plane.access_queries import Found
 from agentmesh.control_plane.database import Database, RacedError, StoreError, open_database
 from agentmesh.control_plane.keyring import keys
+from agentmesh.control_plane.known import everything
 from agentmesh.control_plane.mirror import Mirror
 from agentmesh.control_plane.outbox import Outbox
 from agentmesh.control_plane.records import (
@@ -88,19 +88,9 @@ class Store:
         Args:
             token_id: of the bootstrap token that it shows.
         """
-        read_standing = self.access.reading(peer, token_id)
-
-        def job(connection: Connection) -> tuple[BootstrapToken | None, Enrollment | None, Node | None, Found]:
-            token = queries.token(connection, token_id) if token_id else None
-            return (
-                token,
-                queries.enrollment(connection, peer),
-                queries.node(connection, peer),
-                read_standing(connection),
-            )
-
-        token, enrollment, node, found = await self._database.read(job)
-        return Known(token, enrollment, node, self.access.standing_of(found))
+        job = partial(everything, peer=peer, token_id=token_id, revision=self.access.revision)
+        read = await self._database.read(job)
+        return Known(read.token, read.enrollment, read.node, self.access.standing_of(read.found))
 
     async def enrollment(self, enrollment_id: int) -> tuple[Enrollment, BootstrapToken | None] | None:
         """An enrollment and its bootstrap token, as of one moment."""

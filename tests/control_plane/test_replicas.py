@@ -227,3 +227,21 @@ async def test_many_readers_share_a_look_at_the_database(tmp_path: Path, dsn: st
         finally:
             event.remove(Engine, "begin", counted)
         assert looks <= 2  # the first comer's, and one that began after all the others had come
+
+
+async def test_an_enrollment_runs_few_statements(tmp_path: Path, dsn: str) -> None:
+    """What one costs is mostly these; on PostgreSQL each is a round trip."""
+    async with open_pair(tmp_path, dsn) as pair:
+        token, statements = await pair.one.plane.create_token("node", max_usages=2), list[str]()
+        await pair.one.enroll(pair.one.enroll_request(Identity.generate(), token))  # the policy is known by now
+
+        def noted(*arguments: object) -> None:
+            statements.append(str(arguments[2]).split()[0])
+
+        event.listen(Engine, "before_cursor_execute", noted)
+        try:
+            await pair.one.enroll(pair.one.enroll_request(Identity.generate(), token))
+        finally:
+            event.remove(Engine, "before_cursor_execute", noted)
+        counts = Counter(statements)
+        assert (counts["SELECT"], counts["INSERT"] + counts["UPDATE"]) == (6, 4)
