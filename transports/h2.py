@@ -6,33 +6,25 @@ is at `/http`, so that is HTTP/2 here: with prior knowledge in clear text (RFC 9
 ordinary certificates, by host name: it serves the middle boxes, who is at the other end is proved inside.
 """
 
-import functools
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import attrs
 import trio
 
-from agentmesh.abc import ByteStream, Listener, StreamHandler, Transport
-from agentmesh.errors import AddressError, DialError
+from agentmesh.abc import ByteStream, Listener, StreamHandler
 from agentmesh.transports.h2_machine import Carrier
 from agentmesh.transports.h2_stream import open_connection
 from agentmesh.transports.handshakes import Handshakes
+from agentmesh.transports.port import PortListener
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
     Parts,
-    accept_forever,
-    bound_addresses,
-    connect,
-    listen_tcp,
     source_address,
 )
-from agentmesh.transports.web import WebTarget, verify_server
-from agentmesh.types import Address
-
-ALPN = "h2"
+from agentmesh.transports.web import WebTarget, WebTransport
 
 
 @attrs.frozen
@@ -45,7 +37,7 @@ class H2Config:
     max_handshakes: int = 256  # accepted connections that may be in one, or be idle, at once; the oldest gives way
 
 
-class H2Transport(Transport):
+class H2Transport(WebTransport):
     """Dial and listen over HTTP/2.
 
     Args:
@@ -58,6 +50,11 @@ class H2Transport(Transport):
         AddressError: the environment names a proxy that is none.
     """
 
+    name = "HTTP/2"
+    plain = "http"
+    secure = "https"
+    alpn = "h2"
+
     def __init__(
         self,
         *,
@@ -66,82 +63,35 @@ class H2Transport(Transport):
         config: H2Config | None = None,
         proxies: ProxyRules | None = None,
     ) -> None:
-        self._given_client_context = client_context
-        self._server_context = server_context
         self._config = config or H2Config()
-        self._proxies = ProxyRules.from_environment() if proxies is None else proxies
-        if server_context is not None:
-            server_context.set_alpn_protocols([ALPN])
-
-    def can_dial(self, address: Address) -> bool:
-        target = _target(address)
-        return target is not None and target.endpoint.port > 0
-
-    def can_listen(self, address: Address) -> bool:
-        target = _target(address)
-        if target is None or not target.endpoint.is_literal:
-            return False
-        return target.server_name is None or self._server_context is not None
+        super().__init__(self._config.handshake_timeout, client_context, server_context, proxies)
 
     @asynccontextmanager
-    async def dial(self, address: Address) -> AsyncGenerator[ByteStream]:
-        target = _target(address)
-        if target is None or not target.endpoint.port:
-            raise AddressError(f"not an address to dial over HTTP/2: {address}")
-        async with await connect(target.endpoint, address, self._proxies) as tcp:
-            deadline = trio.current_time() + self._config.handshake_timeout
-            wire: trio.abc.Stream = tcp
-            if target.server_name is not None:
-                tls = await verify_server(tcp, self._client_context, target.server_name, address, deadline)
-                if tls.selected_alpn_protocol() != ALPN:
-                    raise DialError(f"no HTTP/2 stream to {address}: the server does not offer HTTP/2")
-                wire = tls
-            async with open_connection(wire, Carrier(client=True)) as connection:
-                stream = await connection.request(target.authority, target.scheme, deadline, f"to {address}")
-                async with stream:
-                    yield stream
+    async def open(
+        self, wire: trio.abc.Stream, target: WebTarget, deadline: float, which: str
+    ) -> AsyncGenerator[ByteStream]:
+        async with (
+            open_connection(wire, Carrier(client=True)) as connection,
+            await connection.request(target.authority, target.scheme, deadline, which) as stream,
+        ):
+            yield stream
 
-    @functools.cached_property
-    def _client_context(self) -> ssl.SSLContext:
-        context = self._given_client_context or ssl.create_default_context()
-        context.set_alpn_protocols([ALPN])
-        return context
-
-    @asynccontextmanager
-    async def listen(self, address: Address) -> AsyncGenerator[Listener]:
-        target = _target(address)
-        if target is None or not self.can_listen(address):
-            raise AddressError(f"not an address to listen on over HTTP/2: {address}")
-        context = self._server_context if target.server_name is not None else None
-        async with await listen_tcp(target.endpoint) as listener:
-            yield H2Listener(listener, target.suffix, context, self._config)
+    def listener(self, listener: trio.SocketListener, suffix: Parts, context: ssl.SSLContext | None) -> Listener:
+        return H2Listener(listener, suffix, context, self._config)
 
 
-class H2Listener(Listener):
+class H2Listener(PortListener):
     """A port that HTTP/2 clients may come to."""
 
     def __init__(
         self, listener: trio.SocketListener, suffix: Parts, context: ssl.SSLContext | None, config: H2Config
     ) -> None:
-        self._listener = listener
-        self._suffix = suffix
+        super().__init__(listener, suffix)
         self._context = context
         self._config = config
         self._handshakes = Handshakes(config.max_handshakes)
 
-    @property
-    def addresses(self) -> Sequence[Address]:
-        return bound_addresses(self._listener, self._suffix)
-
-    async def serve(self, handler: StreamHandler) -> None:
-        async with trio.open_nursery() as nursery:
-
-            def start(tcp: trio.SocketStream) -> None:
-                nursery.start_soon(self._serve_one, handler, tcp)
-
-            await accept_forever(self._listener, start)
-
-    async def _serve_one(self, handler: StreamHandler, tcp: trio.SocketStream) -> None:
+    async def serve_one(self, handler: StreamHandler, tcp: trio.SocketStream) -> None:
         deadline = trio.current_time() + self._config.handshake_timeout
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(tcp)
@@ -172,7 +122,3 @@ class H2Listener(Listener):
             await tls.do_handshake()
             wire = tls
         return wire
-
-
-def _target(address: Address) -> WebTarget | None:
-    return WebTarget.of(address, "http", "https")

@@ -4,7 +4,7 @@ The streams are Trio's own socket streams, or tunnels through an outbound proxy.
 on; port 0 listens on a free one. A circuit may have a connection of its own, where no proxy is between.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -12,12 +12,11 @@ import trio
 from agentmesh.abc import ByteStream, DataDialer, DataStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError
 from agentmesh.runtime.nowait import send_nowait
+from agentmesh.transports.port import PortListener
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
 from agentmesh.transports.sockets import (
     Endpoint,
-    accept_forever,
-    bound_addresses,
     connect,
     connect_directly,
     keep_alive,
@@ -28,23 +27,11 @@ from agentmesh.transports.sockets import (
 from agentmesh.types import Address
 
 
-class TcpListener(Listener):
+class TcpListener(PortListener):
     """A port that is listened on."""
 
-    def __init__(self, listener: trio.SocketListener) -> None:
-        self._listener = listener
-
-    @property
-    def addresses(self) -> Sequence[Address]:
-        return bound_addresses(self._listener, ())
-
-    async def serve(self, handler: StreamHandler) -> None:
-        async with trio.open_nursery() as nursery:
-
-            def start(stream: trio.SocketStream) -> None:
-                nursery.start_soon(run_handler, handler, stream, source_address(stream))
-
-            await accept_forever(self._listener, start)
+    async def serve_one(self, handler: StreamHandler, tcp: trio.SocketStream) -> None:
+        await run_handler(handler, tcp, source_address(tcp))
 
 
 class DataSocket(DataStream):
