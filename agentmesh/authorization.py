@@ -70,6 +70,8 @@ _RULE = re.compile(
 _IDENTITY = frozenset({"role", "node", "client_peer_id", "label", *CLAIMS})
 
 
+UNRESTRICTED = biscuit_auth.Fact("target_unrestricted(true)")
+
 Claim = tuple[str, str]  # a kind and a value: what a credential says that its bearer is
 
 
@@ -168,14 +170,14 @@ class Authorizer:
 
     def __init__(self, rules: MeshRules) -> None:
         self._rules = rules
-        self._decisions: dict[tuple[bytes, bytes, Call], bool] = {}
+        self._decisions: dict[tuple[bytes, bytes | None, Call], bool] = {}
 
-    def check(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> None:
+    def check(self, caller: Credential, provider: Credential | None, call: Call, trusted: TrustedKeys) -> None:
         """Return if the call is allowed. Only the first of its kind costs an evaluation.
 
         Args:
             caller: verified, just now.
-            provider: our own.
+            provider: our own; None when what is called belongs to the mesh as a whole, and to no member.
             trusted: keys, one of which signed the caller's credential.
         Raises:
             CredentialError: it is not; "denied".
@@ -189,8 +191,8 @@ class Authorizer:
             raise CredentialError("the mesh has no policy, so that nobody may call anything", "denied")
         raise CredentialError(f"no role of {caller.peer} grants this call of {call.type}://{call.name} here", "denied")
 
-    def _allows(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> bool:
-        key = (caller.token, provider.token, call)
+    def _allows(self, caller: Credential, provider: Credential | None, call: Call, trusted: TrustedKeys) -> bool:
+        key = (caller.token, None if provider is None else provider.token, call)
         allowed = self._decisions.pop(key, None)
         if allowed is None:
             allowed = self._decide(caller, provider, call, trusted)
@@ -199,10 +201,12 @@ class Authorizer:
         self._decisions[key] = allowed
         return allowed
 
-    def _decide(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> bool:
+    def _decide(self, caller: Credential, provider: Credential | None, call: Call, trusted: TrustedKeys) -> bool:
         builder: Any = self._rules.builder(caller)
         for fact in _facts_of(call, caller, provider):
             builder.add_fact(fact.built())
+        if provider is None:
+            builder.add_fact(UNRESTRICTED)
         builder.set_limits(LIMITS)
         token: Biscuit = authenticate(caller.token, trusted)
         try:
@@ -232,12 +236,12 @@ def _matcher(form: str | None, text: str) -> Callable[[str], bool]:
             return lambda value: True
 
 
-def _facts_of(call: Call, caller: Credential, provider: Credential) -> Iterator[Fact]:
+def _facts_of(call: Call, caller: Credential, provider: Credential | None) -> Iterator[Fact]:
     yield Fact("service", (call.type, call.name))
     yield Fact("connection_peer_id", (str(caller.peer),))
     if call.method is not None:
         yield Fact("method", (call.method,))
     if call.path is not None:
         yield Fact("path", (call.path,))
-    for kind, value in identity(provider):
+    for kind, value in identity(provider) if provider is not None else ():
         yield Fact("target_fact", (kind, value))

@@ -11,6 +11,7 @@ trust.
     bans        who is out
     rulebook    the mesh's policy
     news        what the control plane says to every member at once
+    topics      who may talk on which topic
     gate        whom a member lets in, and who may call what
 """
 

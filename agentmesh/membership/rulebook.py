@@ -37,6 +37,7 @@ class Rulebook:
         self._authorizer: Authorizer | None = None
         self._known = trio.Event()
         self._hurried = trio.Event()
+        self._on_change: list[Callable[[], None]] = []
 
     @property
     def is_known(self) -> bool:
@@ -51,7 +52,11 @@ class Rulebook:
         """There is a new policy: look soon."""
         self._hurried.set()
 
-    def check(self, caller: Credential, provider: Credential, call: Call, trusted: TrustedKeys) -> None:
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Have `callback()` called, synchronously, whenever there are other rules. It must not raise."""
+        self._on_change.append(callback)
+
+    def check(self, caller: Credential, provider: Credential | None, call: Call, trusted: TrustedKeys) -> None:
         """As `Authorizer.check`.
 
         Raises:
@@ -83,6 +88,8 @@ class Rulebook:
     def _take(self, rules: MeshRules) -> None:
         self._rules, self._authorizer = rules, Authorizer(rules)
         self._known.set()
+        for callback in self._on_change:
+            callback()
         if rules.texts:
             logger.info("policy", extra={"rules": len(rules.texts)})
         else:

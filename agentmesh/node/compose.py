@@ -138,7 +138,7 @@ async def run_node_as(
         with trio.move_on_after(config.ready_timeout):
             await attachments.wait_ready()
             await rules.wait_known()
-        yield Node(host, membership, attachments, floodsub, services, Paths(host, catalogue))
+        yield Node(host, membership, attachments, floodsub, rules, services, Paths(host, catalogue))
 
 
 def open_node(

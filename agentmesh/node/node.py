@@ -7,11 +7,14 @@ from typing import Any
 import attrs
 
 from agentmesh.abc import Stream
+from agentmesh.errors import NotConnectedError
 from agentmesh.membership import Membership
+from agentmesh.membership.rulebook import Rulebook
+from agentmesh.membership.topics import MESH_TOPICS, PUBLISH, SUBSCRIBE, topic_call
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.paths import Paths
 from agentmesh.protocols import http
-from agentmesh.protocols.floodsub import Floodsub
+from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
 from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
@@ -33,6 +36,7 @@ class Node:
     membership: Membership
     attachments: Attachments
     floodsub: Floodsub
+    _rules: Rulebook
     _services: ServiceTable
     _paths: Paths
 
@@ -95,6 +99,43 @@ class Node:
             RejectedError: our own limits; a refusal by the peer comes with the first `receive_some`.
         """
         return await self._paths.open_stream(peer, protocol)
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        """Say something to all members that subscribe to a topic. Nobody waits for them to hear it.
+
+        Args:
+            topic: its name; a policy grants it as `system://topic.<name>`.
+            data: at most 60 KiB or so, with the topic and a signature.
+        Raises:
+            CredentialError: no role of this member grants it ("denied"), or the policy is not known yet ("undecided").
+            NotConnectedError: there is no router to pass it on.
+            ValueError: the topic is the mesh's own, or has no name, or one too long; or there is too much data.
+        Cancellation: safe; nothing is said then.
+        """
+        self._check_topic(topic, PUBLISH)
+        if not await self.floodsub.publish(topic, data):
+            raise NotConnectedError("there is no router to pass it on")
+
+    @asynccontextmanager
+    async def subscribe(self, topic: str, max_unread: int = MAX_UNREAD) -> AsyncGenerator[TopicReader]:
+        """`async with node.subscribe("builds") as messages: async for message in messages` hears what others publish,
+        from when the routers know of it: a moment after the block has begun.
+
+        Args:
+            topic: its name, as in `publish`.
+            max_unread: how many messages wait for the reader. Of a reader that is slower the oldest are lost, and
+                counted in `messages.missed`; nobody waits for it.
+        Raises:
+            CredentialError, ValueError: as `publish`.
+        """
+        self._check_topic(topic, SUBSCRIBE)
+        with self.floodsub.subscribe(topic, max_unread) as reader:
+            yield reader
+
+    def _check_topic(self, topic: str, verb: str) -> None:
+        if topic.startswith(MESH_TOPICS):
+            raise ValueError(f"topics that begin with {MESH_TOPICS} are the mesh's own")
+        self._rules.check(self.membership.credential, None, topic_call(topic, verb), self.membership.trusted)
 
     def _calls(self) -> Calls:
         async def open_peer(peer: PeerId) -> Stream:

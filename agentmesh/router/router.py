@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 
 import attrs
 
@@ -13,6 +14,8 @@ from agentmesh.identity import Identity
 from agentmesh.membership import Membership, StateDir, open_membership
 from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans
 from agentmesh.membership.news import News
+from agentmesh.membership.rulebook import Rulebook
+from agentmesh.membership.topics import TopicGate
 from agentmesh.protocols import auth, identify, ping
 from agentmesh.protocols.auth import AuthStatistics
 from agentmesh.protocols.floodsub import Floodsub, Policy, Role
@@ -130,10 +133,13 @@ async def open_router_as(
     admissions, handshakes = admission_book(membership), AuthStatistics()
     federation = Federation(membership, admissions)
     members = Members(admissions, federation)
-    policy = attrs.evolve(auth_policy(membership, admissions), admit=members.admit)
     await membership.info()  # or it would admit who is banned
-    news = News(membership)
-    floodsub = Floodsub(Role.ROUTER, policy=Policy(news.validate), wall_clock=membership.wall_clock)
+    rules = Rulebook(lambda: membership.client.rules(membership.token()), Random(str(membership.identity.peer)))
+    news, topics = News(membership, rules), TopicGate(membership, rules)
+    may_pass = Policy(news.validate, topics.may_subscribe, topics.may_publish)
+    floodsub = Floodsub(Role.ROUTER, policy=may_pass, wall_clock=membership.wall_clock)
+    admit = topics.watch(floodsub, admissions, members.admit)
+    policy = attrs.evolve(auth_policy(membership, admissions), admit=admit)
     announced = (lambda: external) if external else None
     with open_splicer() as splicer:
         relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
@@ -161,6 +167,7 @@ async def open_router_as(
             router = Router(host, membership, relay, handshakes, floodsub, federation, members, external)
             enforce_bans(membership, host)
             nursery.start_soon(membership.run)
+            nursery.start_soon(rules.run)
             nursery.start_soon(news.run, floodsub)
             nursery.start_soon(RouterLinks(host.peer, floodsub, federation).run)
             await nursery.start(

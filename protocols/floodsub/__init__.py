@@ -16,11 +16,12 @@ from agentmesh.protocols.floodsub.driver import Floodsub, FloodsubStatistics
 from agentmesh.protocols.floodsub.events import CutReason, Fate, Message, Role, Verdict
 from agentmesh.protocols.floodsub.limits import FloodsubLimits, PeerLimits
 from agentmesh.protocols.floodsub.policy import Policy
-from agentmesh.protocols.floodsub.reader import TopicReader
+from agentmesh.protocols.floodsub.reader import MAX_UNREAD, TopicReader
 from agentmesh.protocols.floodsub.wire import FLOODSUB_ID
 
 __all__ = [
     "FLOODSUB_ID",
+    "MAX_UNREAD",
     "CutReason",
     "Fate",
     "Floodsub",

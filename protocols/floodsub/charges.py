@@ -1,11 +1,19 @@
 """What peers of one role have had of what they may have."""
 
-from agentmesh.errors import LimitExceededError
+from agentmesh.errors import LimitExceededError, RejectedError, RemoteProtocolError
 from agentmesh.protocols.floodsub.events import CutReason
 from agentmesh.protocols.floodsub.limits import PeerLimits
 from agentmesh.runtime.meters import Meter
 from agentmesh.runtime.yamux import Allowance
 from agentmesh.types import PeerId
+
+
+def reason_of(exc: RemoteProtocolError | RejectedError) -> CutReason:
+    """What a link is cut for."""
+    if isinstance(exc, RejectedError):
+        return CutReason.TOPICS
+    limit = exc.limit if isinstance(exc, LimitExceededError) else ""
+    return next((reason for reason in CutReason if reason == limit), CutReason.BROKEN)
 
 
 class Charge:

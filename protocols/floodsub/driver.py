@@ -10,7 +10,7 @@ import trio
 
 from agentmesh.abc import Admission, Stream, StreamLimits
 from agentmesh.errors import DialError, ErrorCode, RejectedError
-from agentmesh.protocols.floodsub.ends import Ends
+from agentmesh.protocols.floodsub.ends import Ends, close, wait_over
 from agentmesh.protocols.floodsub.events import CutReason, Fate, MessageReceived, Role
 from agentmesh.protocols.floodsub.limits import FloodsubLimits
 from agentmesh.protocols.floodsub.link import Link
@@ -26,7 +26,6 @@ from agentmesh.types import PeerId
 MAX_STREAMS_PER_PEER = 2  # inbound: one, and the next that takes its place
 WRITE_BYTES = 64 * 1024  # of what waits for a peer, in one write
 READ_BYTES = 16 * 1024  # of a peer at once: a few dozen signatures, and then the others have their turn
-CLOSE_TIMEOUT = 1.0  # seconds
 
 
 @attrs.frozen
@@ -145,6 +144,18 @@ class Floodsub:
                 self._switch.unsubscribe(topic)
                 self._act()
 
+    def recheck(self, peer: PeerId | None = None) -> None:
+        """Have the policy asked again what leaves may subscribe to.
+
+        Args:
+            peer: one of them; all when it is None.
+        """
+        if self._opened.is_set():
+            for link in tuple(self._switch.links):
+                if link.role is Role.LEAF and peer in (None, link.peer):
+                    self._switch.recheck(link)
+            self._act()
+
     # ── links ──
 
     async def attach(self, peer: PeerId) -> CutReason:
@@ -214,14 +225,14 @@ class Floodsub:
             async with trio.open_nursery() as nursery:
 
                 async def watch(ends: Ends) -> None:
-                    ends.note(await _wait_over(stream))
+                    ends.note(await wait_over(stream))
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(watch, self._ends[link.number])
                 with suppress(trio.BrokenResourceError):  # `watch` says why
                     await self._write(link, stream)
         finally:
-            await _close(stream, link.code)
+            await close(stream, link.code)
 
     async def _write(self, link: Link, stream: Stream) -> None:
         ends = self._ends[link.number]
@@ -271,23 +282,3 @@ class Floodsub:
         """A leaf is attached to routers only; a router asks who was admitted as what."""
         is_router = self.role is Role.LEAF or self._host.admissions.level(peer) >= Admission.ROUTER
         return Role.ROUTER if is_router else Role.LEAF
-
-
-async def _wait_over(stream: Stream) -> trio.BrokenResourceError:
-    """Until the peer cuts a stream of ours, or says something on it: it has one of its own for that."""
-    try:
-        if await stream.receive_some():
-            return trio.BrokenResourceError("somebody talks on a stream that is ours to talk on")
-        return await stream.wait_broken()
-    except trio.BrokenResourceError as exc:
-        return exc
-
-
-async def _close(stream: Stream, code: int) -> None:
-    """End our stream; reset it when the peer is to know that it did something wrong."""
-    if code:
-        stream.reset(code)
-        return
-    with trio.move_on_after(CLOSE_TIMEOUT) as scope:
-        scope.shield = True
-        await stream.aclose()

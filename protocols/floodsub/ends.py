@@ -3,8 +3,11 @@
 import attrs
 import trio
 
+from agentmesh.abc import Stream
 from agentmesh.errors import StreamResetError
 from agentmesh.runtime.guard import Signal
+
+CLOSE_TIMEOUT = 1.0  # seconds
 
 
 @attrs.define(eq=False)
@@ -38,3 +41,23 @@ class Ends:
         """A stream is broken. Of two that the peer cut, the first says why."""
         if isinstance(exc, StreamResetError) and exc.code and self.failure is None:
             self.failure = exc
+
+
+async def wait_over(stream: Stream) -> trio.BrokenResourceError:
+    """Until the peer cuts a stream of ours, or says something on it: it has one of its own for that."""
+    try:
+        if await stream.receive_some():
+            return trio.BrokenResourceError("somebody talks on a stream that is ours to talk on")
+        return await stream.wait_broken()
+    except trio.BrokenResourceError as exc:
+        return exc
+
+
+async def close(stream: Stream, code: int) -> None:
+    """End our stream; reset it when the peer is to know that it did something wrong."""
+    if code:
+        stream.reset(code)
+        return
+    with trio.move_on_after(CLOSE_TIMEOUT) as scope:
+        scope.shield = True
+        await stream.aclose()

@@ -75,6 +75,7 @@ class Fate(enum.StrEnum):
     UNWANTED = "unwanted"  # nobody here subscribes to its topics
     IGNORED = "ignored"
     REJECTED = "rejected"
+    DENIED = "denied"  # a leaf said what it may not say
 
 
 class CutReason(enum.StrEnum):

@@ -102,6 +102,7 @@ class Link:
         reader: what has come and is no whole RPC yet.
         state: how far it is.
         topics: what the peer subscribes to.
+        refused: what it would subscribe to, and may not.
         told: what we have told it that we subscribe to.
         reason: of a link that is gone, why.
         code: and what both streams are reset with; NO_ERROR where they are closed.
@@ -114,6 +115,7 @@ class Link:
     reader: FrameReader
     state: State = State.IDLE
     topics: dict[str, None] = attrs.Factory(dict[str, None])
+    refused: dict[str, None] = attrs.Factory(dict[str, None])
     told: set[str] = attrs.Factory(set[str])
     reason: CutReason = CutReason.ENDED
     code: int = ErrorCode.NO_ERROR

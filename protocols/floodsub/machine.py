@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from agentmesh.errors import ErrorCode, LimitExceededError, RejectedError, RemoteProtocolError
-from agentmesh.protocols.floodsub.charges import Charges
+from agentmesh.protocols.floodsub.charges import Charges, reason_of
 from agentmesh.protocols.floodsub.events import (
     CutReason,
     Fate,
@@ -29,11 +29,9 @@ from agentmesh.protocols.floodsub.policy import Policy
 from agentmesh.protocols.floodsub.seen import SeenCache
 from agentmesh.protocols.floodsub.signing import verify_message
 from agentmesh.protocols.floodsub.topics import Topics
-from agentmesh.protocols.floodsub.wire import decode_rpc, encode_publish, encode_subscriptions
+from agentmesh.protocols.floodsub.wire import decode_rpc, encode_publish, encode_subscriptions, news_frames
 from agentmesh.types import PeerId
 from agentmesh.wire.framing import encode_frame
-
-MAX_SUBSCRIPTIONS_AT_ONCE = 256  # in one RPC of ours, so that it keeps to anybody's bound
 
 
 class Switch:
@@ -119,7 +117,7 @@ class Switch:
                 link.step(Input.RPC)
                 self._take(link, frame, now)
         except (RemoteProtocolError, RejectedError) as exc:
-            self._cut(link, _reason_of(exc), exc.code)
+            self._cut(link, reason_of(exc), exc.code)
             raise
 
     # ── our own ──
@@ -138,6 +136,17 @@ class Switch:
         self._seen.add(message.id, now)
         self.fates[Fate.PUBLISHED] += 1
         return self._forward(message, self._targets(message, Source.SELF))
+
+    def recheck(self, link: Link) -> None:
+        """Ask the policy again what a leaf may subscribe to: of what it wants, topics come and go."""
+        may = self._policy.may_subscribe
+        lost = [topic for topic in link.topics if not may(link.peer, topic)]
+        won = [topic for topic in link.refused if may(link.peer, topic)]
+        self._change(link, [Subscription(topic, wanted=False) for topic in lost])
+        link.refused.update(dict.fromkeys(lost))
+        for topic in won:
+            if not link.is_gone and (topic in self._topics or len(self._topics) < self._limits.max_topics):
+                self._change(link, [Subscription(topic)])
 
     # ── for the driver ──
 
@@ -182,6 +191,8 @@ class Switch:
     def _receive(self, link: Link, message: Message, now: float) -> Fate:
         if self._seen.has(message.id, now) or message.author == self._me:
             return Fate.DUPLICATE
+        if link.role is Role.LEAF and not self._policy.may_publish(link.peer, message):
+            return Fate.DENIED
         targets = self._targets(message, SOURCES[link.role], link)
         wanted = any(topic in self._topics.own for topic in message.topics)
         if not targets and not wanted:
@@ -199,6 +210,7 @@ class Switch:
     def _change(self, link: Link, subscriptions: Iterable[Subscription]) -> None:
         changed: dict[str, None] = {}
         for one in subscriptions:
+            link.refused.pop(one.topic, None)
             if one.wanted and one.topic not in link.topics and self._may_add(link, one.topic):
                 self._topics.add(link, one.topic)
                 changed[one.topic] = None
@@ -208,11 +220,12 @@ class Switch:
         self._spread(link, changed)
 
     def _may_add(self, link: Link, topic: str) -> bool:
-        if link.role is Role.LEAF and not self._policy.may_subscribe(link.peer, topic):
-            return False
         bound = self._limits.of(link.role).max_subscriptions
-        if len(link.topics) >= bound:
+        if len(link.topics) + len(link.refused) >= bound:
             raise LimitExceededError(f"more than {bound} topics", limit=CutReason.SUBSCRIPTIONS)
+        if link.role is Role.LEAF and not self._policy.may_subscribe(link.peer, topic):
+            link.refused[topic] = None
+            return False
         if topic not in self._topics and len(self._topics) >= self._limits.max_topics:
             raise RejectedError("there are max_topics topics already")
         return True
@@ -237,9 +250,8 @@ class Switch:
     def _announce(self, links: Iterable[Link], topics: Collection[str]) -> None:
         """Tell links what has changed in what we subscribe to."""
         for link in tuple(links):
-            news = list(self._topics.news_for(link, topics))
-            for start in range(0, len(news), MAX_SUBSCRIPTIONS_AT_ONCE):
-                self._push(link, encode_frame(encode_subscriptions(news[start : start + MAX_SUBSCRIPTIONS_AT_ONCE])))
+            for frame in news_frames(list(self._topics.news_for(link, topics))):
+                self._push(link, frame)
 
     def _spread(self, link: Link, topics: Collection[str]) -> None:
         """What a leaf subscribes to changes what we subscribe to, towards it and towards routers."""
@@ -286,10 +298,3 @@ class Switch:
         for topic in topics:
             self._topics.discard(link, topic)
         self._spread(link, topics)
-
-
-def _reason_of(exc: RemoteProtocolError | RejectedError) -> CutReason:
-    if isinstance(exc, RejectedError):
-        return CutReason.TOPICS
-    limit = exc.limit if isinstance(exc, LimitExceededError) else ""
-    return next((reason for reason in CutReason if reason == limit), CutReason.BROKEN)

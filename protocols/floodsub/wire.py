@@ -4,7 +4,7 @@ What a peer sent either decodes to one of the values of `events` or raises Remot
 floodsub's (gossipsub's control, a signed peer record) are not looked at.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from agentmesh.errors import AddressError, LimitExceededError, RemoteProtocolError
 from agentmesh.protocols.floodsub.events import Message, Rpc, Subscription
@@ -15,6 +15,7 @@ from agentmesh.wire.messages.libp2p import pubsub as pb
 
 FLOODSUB_ID = ProtocolId("/floodsub/1.0.0")
 
+MAX_SUBSCRIPTIONS_AT_ONCE = 256  # in one RPC of ours
 MAX_TOPIC_BYTES = 256
 MAX_TOPICS = 8  # of one message
 MAX_SEQNO_BYTES = 8  # js-libp2p leaves leading zeros out
@@ -27,6 +28,12 @@ def encode_subscriptions(subscriptions: Iterable[Subscription] = ()) -> bytes:
     return bytes(
         pb.Rpc(subscriptions=[pb.RpcSubOpts(subscribe=one.wanted, topicid=one.topic) for one in subscriptions])
     )
+
+
+def news_frames(news: Sequence[Subscription]) -> Iterator[bytes]:
+    """Frames that say what has changed in what we want, each so short that it keeps to anybody's bound."""
+    for start in range(0, len(news), MAX_SUBSCRIPTIONS_AT_ONCE):
+        yield encode_frame(encode_subscriptions(news[start : start + MAX_SUBSCRIPTIONS_AT_ONCE]))
 
 
 def encode_publish(message: Message) -> bytes:

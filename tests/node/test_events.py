@@ -124,23 +124,3 @@ async def test_a_member_that_forges_events_is_cut_off_and_passed_on_by_nobody(au
         assert statistics.cuts[CutReason.REJECTED] >= 1
         assert alice.peer not in router.membership.bans
         assert alice.routers == (router.peer,)
-
-
-async def test_what_a_member_publishes_members_of_other_routers_hear(autojump_clock: MockClock) -> None:
-    async with open_fleet() as fleet:
-        await fleet.router("r1")
-        alice = await fleet.node("alice", routers=1)
-        other = await fleet.router("r2")
-        await fleet.router("r3")
-        await trio.sleep(60)
-        fleet.plane.routers = {other.peer: fleet.plane.routers[other.peer]}
-        bob = await fleet.node("bob", routers=1)
-        await trio.sleep(5)
-        assert set(alice.routers).isdisjoint(bob.routers)
-        with bob.floodsub.subscribe("/app/talk") as reader:
-            await trio.sleep(1)
-            assert await alice.floodsub.publish("/app/talk", b"hello") == 1
-            with trio.fail_after(1):
-                async for message in reader:
-                    assert (message.author, message.data) == (alice.peer, b"hello")
-                    break

@@ -33,6 +33,7 @@ REMEMBERED = (
     "AdmissionBook._expiries",
     "Federation._listed",
     "Meter._settled_at",
+    "Mux._unanswered",
     "SeenCache._expires_at",
 )
 
