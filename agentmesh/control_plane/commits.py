@@ -1,4 +1,8 @@
-"""Changes that share a commit: the disk takes milliseconds to confirm one, however much is in it."""
+"""Transactions that many callers share.
+
+Changes share a commit: the disk takes milliseconds to confirm one, however much is in it. Readings share a snapshot: to
+have a thread begin one costs as much as all that is read in it.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -66,3 +70,24 @@ class SharedCommits:
     def _make_one(job: Callable[[Connection], T], connection: Connection) -> T:
         with connection.begin_nested():
             return job(connection)
+
+
+class SharedReads(SharedCommits):
+    """Runs readings one at a time. Those that wait together see one snapshot, taken after the last of them came.
+
+    Args:
+        look: is called once at its beginning; a reading's result is a pair of what that gave and what it read itself.
+    """
+
+    def __init__(self, engine: Engine, look: Callable[[Connection], Any]) -> None:
+        super().__init__(engine)
+        self._look = look
+
+    def _make(self, changes: list[_Change], results: list[outcome.Outcome[Any]]) -> None:
+        with self._engine.begin() as connection:
+            looked = self._look(connection)
+            results += [outcome.capture(self._with_look, looked, change.job, connection) for change in changes]
+
+    @staticmethod
+    def _with_look(looked: Any, job: Callable[[Connection], T], connection: Connection) -> tuple[Any, T]:
+        return looked, job(connection)

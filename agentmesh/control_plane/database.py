@@ -12,7 +12,7 @@ import trio
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from agentmesh.control_plane.commits import SharedCommits
+from agentmesh.control_plane.commits import SharedCommits, SharedReads
 from agentmesh.control_plane.dsn import Dsn, SqliteFile, parse_dsn
 from agentmesh.control_plane.engines import (
     POSTGRES_CONNECTIONS,
@@ -55,6 +55,7 @@ class Database:
         self._threads = trio.CapacityLimiter(connections)
         self._look: Callable[[Connection], Any] = lambda _: None
         self._note: Callable[[Any], None] = lambda _: None
+        self._shared = SharedReads(read_from, lambda connection: self._look(connection))
 
     def watch(self, look: Callable[[Connection], W], note: Callable[[W], None]) -> None:
         """Have every reading transaction begin with `look`; what that gives goes to `note`, in the caller's thread."""
@@ -71,9 +72,15 @@ class Database:
             return self._look(connection), job(connection)
 
         run = partial(_run, self._read_from, abandon=abandon)
-        looked, result = await _translated(run, look_and_run, self._threads)
-        self._note(looked)
-        return result
+        found: tuple[Any, T] = await _translated(run, look_and_run, self._threads)
+        self._note(found[0])
+        return found[1]
+
+    async def read_together(self, job: Callable[[Connection], T]) -> T:
+        """As `read`, on a snapshot that others share who wait at the same time: for what is short, and asked often."""
+        found: tuple[Any, T] = await _translated(self._shared.run, job, self._threads)
+        self._note(found[0])
+        return found[1]
 
     async def write(self, job: Callable[[Connection], T]) -> T:
         """Run `job` and commit; when it raises, nothing of it is kept.
@@ -82,7 +89,8 @@ class Database:
             RacedError: another call made a row that this one was about to make, or both waited for each other.
             StoreError: the database does not answer.
         """
-        return await _translated(self._write, job, self._threads)
+        result: T = await _translated(self._write, job, self._threads)
+        return result
 
     async def aclose(self) -> None:
         for _ in range(int(self._threads.total_tokens)):
@@ -100,9 +108,9 @@ async def _run(
     return await trio.to_thread.run_sync(run, limiter=threads, abandon_on_cancel=abandon)
 
 
-async def _translated(run: Write, job: Callable[[Connection], T], threads: trio.CapacityLimiter) -> T:
+async def _translated(run: Write, job: Callable[[Connection], Any], threads: trio.CapacityLimiter) -> Any:
     try:
-        result: T = await run(job, threads)
+        result = await run(job, threads)
     except IntegrityError as exc:
         raise RacedError("another call made the same row") from exc
     except DBAPIError as exc:

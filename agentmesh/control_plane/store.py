@@ -89,7 +89,7 @@ class Store:
             token_id: of the bootstrap token that it shows.
         """
         job = partial(everything, peer=peer, token_id=token_id, revision=self.access.revision)
-        read = await self._database.read(job)
+        read = await self._database.read_together(job)
         return Known(read.token, read.enrollment, read.node, self.access.standing_of(read.found))
 
     async def enrollment(self, enrollment_id: int) -> tuple[Enrollment, BootstrapToken | None] | None:

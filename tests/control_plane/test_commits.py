@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from trio.testing import wait_all_tasks_blocked
 
 from agentmesh.control_plane import commits
-from agentmesh.control_plane.commits import SharedCommits
+from agentmesh.control_plane.commits import SharedCommits, SharedReads
 from agentmesh.control_plane.dsn import SqliteFile
 from agentmesh.control_plane.engines import for_writing, sqlite_engine
 
@@ -165,3 +166,54 @@ async def test_who_is_cancelled_in_its_turn_carries_the_others_through(engine: E
         threads.release_on_behalf_of(engine)
     assert noted(engine) == [1, 2]
     engine.dispose()
+
+
+async def test_those_that_wait_together_read_one_snapshot(engine: Engine) -> None:
+    looks, threads, first = list[int](), trio.CapacityLimiter(4), trio.Event()
+
+    def look(connection: Connection) -> int:
+        looks.append(0)
+        return len(looks)
+
+    shared, found = SharedReads(engine, look), list[tuple[int, int]]()  # looks and rows
+
+    def count(connection: Connection) -> int:
+        return len(list(connection.execute(text("SELECT number FROM seen")).scalars()))
+
+    async def read() -> None:
+        pair: Any = await shared.run(count, threads)
+        found.append(pair)
+        first.set()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(read)
+        await first.wait()
+    assert len(looks) <= 2  # the first comer's, and that of all who came meanwhile
+    assert sorted(found) == [(1, 0)] * found.count((1, 0)) + [(2, 0)] * found.count((2, 0))
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO seen VALUES (1)"))
+    await read()
+    assert found[-1] == (len(looks), 1)
+
+
+async def test_a_reading_that_raises_does_not_reach_the_others(engine: Engine) -> None:
+    shared, threads = SharedReads(engine, lambda _: None), trio.CapacityLimiter(4)
+    found = list[object]()
+
+    def fail(_: Connection) -> None:
+        raise LookupError("by itself")
+
+    async def read(job: Callable[[Connection], object]) -> None:
+        try:
+            found.append(await shared.run(job, threads))
+        except LookupError as exc:
+            found.append(str(exc))
+
+    def succeed(_: Connection) -> int:
+        return 1
+
+    async with trio.open_nursery() as nursery:
+        for job in (fail, succeed, fail, succeed):
+            nursery.start_soon(read, job)
+    assert sorted(map(str, found)) == ["(None, 1)", "(None, 1)", "by itself", "by itself"]
