@@ -9,7 +9,7 @@ import click
 import trio
 
 from agentmesh.cli.membership import address, enrollment, label, membership_options, run_member
-from agentmesh.cli.params import data_dir_option, logging_options
+from agentmesh.cli.params import data_dir_option, duration, logging_options
 from agentmesh.cli.program import run_program
 from agentmesh.node import Node, NodeConfig, run_node
 from agentmesh.services import ServiceTable
@@ -72,6 +72,13 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     help="Attach to routers with this label first; repeat it, and the more of them a router has the sooner.",
 )
 @click.option(
+    "--monitor-interval",
+    type=duration,
+    default="1m",
+    show_default=True,
+    help="How often to look for routers while some are missing; the first looks come sooner.",
+)
+@click.option(
     "--service",
     "services",
     type=service,
@@ -97,6 +104,7 @@ def command(
     routers: int,
     router_selector: tuple[tuple[str, str], ...],
     router_prefer: tuple[tuple[str, str], ...],
+    monitor_interval: float,
     services: tuple[Service, ...],
     data_path: bool,
 ) -> None:
@@ -112,6 +120,7 @@ def command(
         routers=routers,
         router_selector=dict(router_selector),
         router_prefer=dict(router_prefer),
+        monitor_interval=monitor_interval,
         data_path=data_path,
     )
     run_program(partial(_serve, config, services))

@@ -41,31 +41,35 @@ def _command_of(exc: click.ClickException) -> str:
     return context.command_path if context else "agentmesh"
 
 
-def run_program(serve: Callable[[trio.Event], Awaitable[None]]) -> None:
-    """Run `serve(stop)` to its end. SIGINT and SIGTERM set `stop`; a second one, or STOP_TIMEOUT, cancels `serve`.
+def run_program(serve: Callable[[trio.Event], Awaitable[None]], *, stop_timeout: float = STOP_TIMEOUT) -> None:
+    """Run `serve(stop)` to its end. SIGINT and SIGTERM set `stop`; a second one, or `stop_timeout`, cancels `serve`.
 
+    Args:
+        stop_timeout: seconds that stopping may take.
     Raises:
         click.ClickException: an error that has to do with the world and not with us, in one line.
     """
     with errors_in_one_line():
-        trio.run(_run, serve)
+        trio.run(_run, serve, stop_timeout)
 
 
-async def _run(serve: Callable[[trio.Event], Awaitable[None]]) -> None:
+async def _run(serve: Callable[[trio.Event], Awaitable[None]], stop_timeout: float) -> None:
     stop = trio.Event()
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_wait_for_signals, signals, stop, nursery.cancel_scope)
+            nursery.start_soon(_wait_for_signals, signals, stop, nursery.cancel_scope, stop_timeout)
             await serve(stop)
             nursery.cancel_scope.cancel()
 
 
-async def _wait_for_signals(signals: AsyncIterator[int], stop: trio.Event, scope: trio.CancelScope) -> None:
+async def _wait_for_signals(
+    signals: AsyncIterator[int], stop: trio.Event, scope: trio.CancelScope, stop_timeout: float
+) -> None:
     async for _ in signals:
         if stop.is_set():
             scope.cancel()
         stop.set()
-        scope.deadline = min(scope.deadline, trio.current_time() + STOP_TIMEOUT)
+        scope.deadline = min(scope.deadline, trio.current_time() + stop_timeout)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import trio
 
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
 from agentmesh.cli.params import data_dir_option, duration, logging_options
-from agentmesh.cli.program import run_program
+from agentmesh.cli.program import STOP_TIMEOUT, run_program
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, DataPathConfig, RelayConfig
 from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.router.config import DEFAULT_LISTEN
@@ -52,11 +52,18 @@ logger = logging.getLogger(__name__)
     help="How often to tell the control plane that it is up.",
 )
 @click.option(
+    "--shutdown-lease-ttl",
+    type=duration,
+    default="30s",
+    show_default=True,
+    help="How long it is away when it stops: so long it stays listed, and members leave it alone. 0: no last lease.",
+)
+@click.option(
     "--high-watermark",
     type=click.IntRange(2),
     default=4000,
     show_default=True,
-    help="Sessions above which idle, unauthenticated ones are closed.",
+    help="Sessions above which unauthenticated ones are closed; at so many members, some are told to go elsewhere.",
 )
 @click.option("--low-watermark", type=click.IntRange(1), help="Sessions that are left then.  [default: 15% below high]")
 @click.option(
@@ -97,6 +104,7 @@ def command(
     external_addr: tuple[Address, ...],
     tls_certificate_path: Path | None,
     lease_renew_interval: float,
+    shutdown_lease_ttl: float,
     high_watermark: int,
     low_watermark: int | None,
     conns_per_source_ip: int | None,
@@ -108,8 +116,9 @@ def command(
 ) -> None:
     """Run a router: it relays for members what it cannot read.
 
-    Members hold sessions to it, and reach each other through it. It dials through the proxy that HTTPS_PROXY names, but
-    for what is in NO_PROXY.
+    Members hold sessions to it, and reach each other through it. At SIGTERM or SIGINT it tells them to go elsewhere,
+    and stops when they are gone; a second signal stops it at once. It dials through the proxy that HTTPS_PROXY names,
+    but for what is in NO_PROXY.
     """
     try:
         given = {"low_watermark": low_watermark, "max_per_source": conns_per_source_ip}
@@ -129,6 +138,7 @@ def command(
         external_addresses=external_addr,
         tls_certificate=tls_certificate_path,
         lease_renew_interval=lease_renew_interval,
+        shutdown_lease_ttl=shutdown_lease_ttl,
         relay=RelayConfig(
             book,
             CircuitLimits(max_duration=relay_limit_duration, max_bytes=relay_limit_data),
@@ -136,7 +146,7 @@ def command(
         ),
         host=HostConfig(connections=connections),
     )
-    run_program(partial(_serve, config))
+    run_program(partial(_serve, config), stop_timeout=STOP_TIMEOUT + shutdown_lease_ttl)
 
 
 async def _serve(config: RouterConfig, stop: trio.Event) -> None:

@@ -24,5 +24,10 @@ class PlaneClient(Interface):
     async def rules(self, credential: bytes) -> tuple[str, ...]: ...
 
     async def renew_lease(
-        self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None
+        self,
+        credential: bytes,
+        addresses: Sequence[Address],
+        *,
+        load: RouterLoad | None = None,
+        ttl: float | None = None,
     ) -> float: ...

@@ -40,6 +40,7 @@ node         what the application holds
 selection    which routers a node would have (pure)
 catalogue    which routers there are, and how this node stands to each (pure)
 admissions   at which routers it is admitted
+goaways      being sent away by a router
 attachments  holding routers: dial, reservation, replacement
 paths        how to reach another member
 """

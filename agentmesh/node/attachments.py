@@ -1,6 +1,7 @@
-"""The routers a node is attached to: dialled, admitted at, reserved with; replaced when they go."""
+"""The routers a node is attached to: dialled, admitted at, reserved with; replaced when they go, or send us away."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import NoReturn
@@ -13,6 +14,7 @@ from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.node.admissions import ADMIT_ERRORS, RouterAdmissions
 from agentmesh.node.catalogue import Catalogue
+from agentmesh.node.goaways import GoAways
 from agentmesh.protocols.relay import ReservationGranted, keep_reservation
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.host import Host
@@ -25,7 +27,10 @@ ATTACH_TIMEOUT = 10.0  # seconds to be connected to a router and admitted by it
 RESERVATION_RETRY = 30.0  # seconds after a reservation was refused or lost
 SYNC_INTERVAL = 900.0  # seconds between two looks at the control plane's list, stretched by up to a tenth
 FIRST_SHORT_SYNC = 1.0  # the same while routers are missing; doubling …
-MAX_SHORT_SYNC = 60.0  # … up to this
+MONITOR_INTERVAL = 60.0  # … up to this
+REPLACE_SPREAD = 10.0  # seconds within which a router that was lost is replaced, while another is held
+LEAVE_TIMEOUT = 10.0  # seconds that the session to a router that sent us away is kept; the router keeps it for 5
+LEAVE_LOOK = 0.05  # seconds between two looks at whether it is still needed
 PROTECTION = "agentmesh-router"
 
 GetInfo = Callable[[], Awaitable[MeshInfo]]
@@ -39,10 +44,12 @@ class Attachments:
         host: the node's.
         admissions: where it is admitted.
         catalogue: which routers there are.
+        goaways: where routers say that they hold us no longer.
         info: reads the control plane's list of routers; may raise ControlPlaneError or RemoteProtocolError.
         wall_clock: seconds since 1970; reservations end by it.
         rng: spreads the requests of a fleet.
         beside: what else there is to do with each router for as long as it is attached; cancelled then.
+        monitor_interval: seconds between two looks at the list while routers are missing, in the end.
     """
 
     def __init__(
@@ -50,17 +57,24 @@ class Attachments:
         host: Host,
         admissions: RouterAdmissions,
         catalogue: Catalogue,
+        goaways: GoAways,
         info: GetInfo,
         wall_clock: Callable[[], float],
         rng: Random,
         beside: Sequence[WhileAttached] = (),
+        monitor_interval: float = MONITOR_INTERVAL,
     ) -> None:
         self.catalogue = catalogue
         self._host = host
         self.admissions = admissions
+        self.goaways = goaways
         self._info = info
         self._wall_clock = wall_clock
         self._rng = rng
+        self._monitor_interval = monitor_interval
+        self._leaving: dict[PeerId, trio.Event] = {}  # of each attachment; set when the router sends us away
+        self._replace_at = -math.inf
+        goaways.on_sent_away(self._sent_away)
         self._beside = beside
         self._reserved: set[PeerId] = set()
         self._changed = trio.Event()
@@ -90,10 +104,13 @@ class Attachments:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_list)
             while True:
-                changed = self._changed
-                for record in self.catalogue.choose(trio.current_time()):
-                    nursery.start_soon(self._hold, record)
-                with trio.move_on_after(self._spread(self.catalogue.deadline - trio.current_time())):
+                changed, now = self._changed, trio.current_time()
+                wait = self._replace_at - now
+                if wait <= 0 or not self.catalogue.attached:
+                    for record in self.catalogue.choose(now):
+                        nursery.start_soon(self._hold, record)
+                    wait = self._spread(self.catalogue.deadline - now)
+                with trio.move_on_after(wait):
                     await changed.wait()
 
     @property
@@ -120,11 +137,13 @@ class Attachments:
 
     async def _stay_attached(self, record: RouterRecord, session: MuxSession) -> None:
         self.catalogue.admitted(record.peer, trio.current_time())
+        self._leaving[record.peer] = trio.Event()
         self._host.connections.protect(record.peer, PROTECTION)
         logger.info("attached", extra={"router": record.peer})
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._reserve, record)
+                nursery.start_soon(self._leave, session)
                 for work in self._beside:
                     nursery.start_soon(work, record.peer)
                 await session.ended.wait()
@@ -133,16 +152,46 @@ class Attachments:
             logger.info("detached", extra={"router": record.peer})
             self._host.connections.unprotect(record.peer, PROTECTION)
             self._reserved.discard(record.peer)
-            self.catalogue.lost(record.peer, trio.current_time())
-            self._missing.set()
-            self._notify()
+            self._lost(record.peer)
+
+    def _lost(self, router: PeerId) -> None:
+        """A node that holds another router takes its time to replace one: a whole fleet may have lost it."""
+        now = trio.current_time()
+        if not self._leaving.pop(router).is_set():
+            self._replace_at = max(self._replace_at, now + self._rng.random() * REPLACE_SPREAD)
+        self.catalogue.lost(router, now)
+        self._missing.set()
+        self._notify()
+
+    def _sent_away(self, router: PeerId) -> None:
+        """Replace it at once; its session lasts a little longer."""
+        self._reserved.discard(router)
+        self._host.connections.unprotect(router, PROTECTION)
+        self._replace_at = -math.inf
+        self._leaving[router].set()
+        self._missing.set()
+        self._notify()
+
+    async def _leave(self, session: MuxSession) -> None:
+        """End the session to a router that sent us away: when others are held, and nothing is under way through it."""
+        await self._leaving[session.peer].wait()
+        with trio.move_on_after(LEAVE_TIMEOUT):
+            while self._needs(session.peer):  # noqa: ASYNC110 - seldom, and for seconds
+                await trio.sleep(LEAVE_LOOK)
+        await session.aclose()
+
+    def _needs(self, router: PeerId) -> bool:
+        lacking = self.catalogue.is_short or len(self._held) < len(self.catalogue.attached)
+        return lacking or any(circuit.streams for circuit in self.goaways.circuits_through(router))
 
     async def _reserve(self, record: RouterRecord) -> NoReturn:
         """Be reachable through the router for as long as it is held."""
+        leaving = self._leaving[record.peer]
 
         def granted(_: ReservationGranted) -> None:
-            self._reserved.add(record.peer)
-            self._notify()
+            if not leaving.is_set():
+                self._reserved.add(record.peer)
+                self._notify()
 
         async with self._host.listening(_circuit(record.addresses[0], record.peer)):
             while True:
@@ -161,7 +210,7 @@ class Attachments:
         short_wait = FIRST_SHORT_SYNC
         while True:
             await self._sync()
-            wait, short_wait = short_wait, min(2 * short_wait, MAX_SHORT_SYNC)
+            wait, short_wait = short_wait, min(2 * short_wait, self._monitor_interval)
             if not self.catalogue.is_short:
                 wait, short_wait = SYNC_INTERVAL, FIRST_SHORT_SYNC
             with trio.move_on_after(wait * (1 + self._rng.random() / 10)):
@@ -185,9 +234,6 @@ class Attachments:
         self.catalogue.update(info.routers, info.banned)
         if (complaint := self.catalogue.selection.complaint(self.catalogue.listed)) is not None:
             logger.warning("no router to attach to", extra={"reason": complaint})
-        for record in self.catalogue.attached:
-            if record.peer in info.banned and (session := self._host.session(record.peer)) is not None:
-                session.abort("the router is banned")
 
 
 def _circuit(address: Address, router: PeerId) -> Address:

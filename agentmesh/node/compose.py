@@ -21,6 +21,7 @@ from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
+from agentmesh.node.goaways import GoAways
 from agentmesh.node.node import Node
 from agentmesh.node.paths import Paths
 from agentmesh.node.selection import Selection
@@ -101,7 +102,7 @@ async def run_node_as(
     dialer = next((one for one in direct if isinstance(one, DataDialer)), None) if config.data_path else None
     book, services, relay = admission_book(membership), ServiceTable(), RelayClient(dialer)
     catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
-    admissions = RouterAdmissions(membership, catalogue, rng)
+    admissions, goaways = RouterAdmissions(membership, catalogue, rng), GoAways(catalogue)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
     rules = Rulebook(lambda: membership.client.rules(membership.token()), rng)
     news = News(membership, rules)
@@ -113,6 +114,7 @@ async def run_node_as(
         ping.protocol(),
         relay.protocol(circuits.incoming),
         floodsub.protocol(),
+        goaways.protocol(),
         *protocols,
     ]
     async with (
@@ -129,12 +131,12 @@ async def run_node_as(
     ):
         info, wall_clock = membership.info, membership.wall_clock
         links = [partial(keep_linked, floodsub, rng)]
-        attachments = Attachments(host, admissions, catalogue, info, wall_clock, rng, links)
+        attachments = Attachments(
+            host, admissions, catalogue, goaways, info, wall_clock, rng, links, config.monitor_interval
+        )
         enforce_bans(membership, host)
-        nursery.start_soon(membership.run)
-        nursery.start_soon(attachments.run)
-        nursery.start_soon(rules.run)
-        nursery.start_soon(news.run, floodsub)
+        for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub)):
+            nursery.start_soon(work)
         with trio.move_on_after(config.ready_timeout):
             await attachments.wait_ready()
             await rules.wait_known()

@@ -55,9 +55,15 @@ class Paths:
                 return await self._host.connect(peer, [_circuit(router, peer) for router in routers])
             except DialError as exc:
                 failure = exc
+        if (retired := self._retired(peer)) is not None:
+            return retired
         if failure is None or not self._catalogue.attached:
             raise NotConnectedError("this node is attached to no router") from failure
         raise failure
+
+    def _retired(self, peer: PeerId) -> Session | None:
+        """A session whose path is about to end, and lasts for a moment: better than none."""
+        return next((one for one in self._host.connections.sessions_of(peer) if one.accepts_streams), None)
 
     def _groups(self) -> Iterator[Sequence[RouterRecord]]:
         """The routers to ask, group after group; none when none is attached."""

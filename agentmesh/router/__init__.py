@@ -6,6 +6,7 @@ lease       telling the control plane that it is up
 federation  the sessions to all other routers
 links       what is published crosses from router to router
 members     who is admitted
+departures  telling members to go elsewhere
 router      the composition
 """
 

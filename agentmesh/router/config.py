@@ -29,6 +29,10 @@ class RouterConfig:
     """A PEM file with the certificate chain and key that `/tls/ws` and `/tls/http` are listened on with."""
     lease_renew_interval: float = attrs.field(default=300.0, validator=validators.gt(0))
     """Seconds between two renewals of its lease."""
+    shutdown_lease_ttl: float = attrs.field(default=30.0, validator=validators.ge(0))
+    """Seconds that the router is away when it stops: so long it stays listed, and members leave it alone. 0 sends no
+    last lease.
+    """
     host: HostConfig = HostConfig()
     """Sessions and connections."""
     relay: RelayConfig = attrs.field(

@@ -54,6 +54,11 @@ class Members:
         """Those that were told to go, and whose sessions last a little longer."""
         return frozenset(self._leaving)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the router is stopping."""
+        return self._is_closed
+
     def close(self) -> None:
         """Admit nobody any more."""
         self._is_closed = True

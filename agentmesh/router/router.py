@@ -3,7 +3,8 @@
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from random import Random
+from functools import partial
+from random import Random, SystemRandom
 
 import attrs
 
@@ -22,8 +23,9 @@ from agentmesh.protocols.floodsub import Floodsub, Policy, Role
 from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import dialable
 from agentmesh.router.config import RouterConfig
+from agentmesh.router.departures import Departures
 from agentmesh.router.federation import Federation
-from agentmesh.router.lease import keep_lease
+from agentmesh.router.lease import Lease
 from agentmesh.router.links import RouterLinks
 from agentmesh.router.members import Members
 from agentmesh.runtime.host import Host, open_host
@@ -47,6 +49,8 @@ class Router:
         floodsub: what it passes on.
         federation: the other routers.
         members: who is admitted.
+        departures: how they are sent away.
+        lease: what it is listed by.
     """
 
     host: Host
@@ -56,7 +60,8 @@ class Router:
     floodsub: Floodsub
     federation: Federation
     members: Members
-    _external: tuple[Address, ...] = ()
+    departures: Departures
+    lease: Lease
 
     @property
     def peer(self) -> PeerId:
@@ -65,16 +70,18 @@ class Router:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where members dial it, each ending in its peer ID."""
-        return self._external or dialable(self.host.addresses)
+        return tuple(self.lease.addresses())
 
-    def load(self) -> RouterLoad:
-        """How busy it is, as its lease says it."""
-        connections = self.host.connections.statistics()
-        return RouterLoad(
-            connected_peers=connections.peers,
-            connections=connections.inbound,
-            connection_limit=self.host.config.connections.high_watermark,
-        )
+    async def drain(self, ttl: float) -> None:
+        """Stop being one: listed no longer than `ttl` seconds, and without members. What is left is to close it.
+
+        Args:
+            ttl: seconds for which it will be away; with 0 no last lease is sent.
+        Cancellation: safe, and closing it is all that is left to do.
+        """
+        self.members.close()
+        await self.lease.end(ttl)
+        await self.departures.drain(self.host, ttl)
 
 
 @asynccontextmanager
@@ -101,6 +108,7 @@ async def open_router(
         ControlPlaneError, RemoteProtocolError: the control plane refused, or was not there.
         StateError, IdentityError, OSError: the state folder; or an address is taken, or the certificate is none.
         ExceptionGroup: later on, of one CredentialError: the credential has expired and cannot be renewed.
+    Leaving the block tells the members to go elsewhere, and takes some seconds; whoever wants it over at once cancels.
     Cancellation: safe. A router that is cancelled while it enrolls gets in with the same state folder the next time.
     """
     state = StateDir(config.state_dir)
@@ -130,6 +138,7 @@ async def open_router_as(
         Otherwise as `open_router`.
     """
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
+    transports = standard_transports(certificate=config.tls_certificate) if transports is None else transports
     admissions, handshakes = admission_book(membership), AuthStatistics()
     federation = Federation(membership, admissions)
     members = Members(admissions, federation)
@@ -140,8 +149,8 @@ async def open_router_as(
     floodsub = Floodsub(Role.ROUTER, policy=may_pass, wall_clock=membership.wall_clock)
     admit = topics.watch(floodsub, admissions, members.admit)
     policy = attrs.evolve(auth_policy(membership, admissions), admit=admit)
-    announced = (lambda: external) if external else None
     with open_splicer() as splicer:
+        announced = (lambda: external) if external else None
         relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
         protocols = [
             attrs.evolve(auth.protocol(policy, statistics=handshakes), run=members.run),
@@ -153,9 +162,7 @@ async def open_router_as(
         async with (
             open_host(
                 identity=membership.identity,
-                transports=standard_transports(certificate=config.tls_certificate)
-                if transports is None
-                else transports,
+                transports=transports,
                 protocols=protocols,
                 listen=config.listen,
                 config=config.host,
@@ -164,14 +171,30 @@ async def open_router_as(
             ) as host,
             open_background() as nursery,
         ):
-            router = Router(host, membership, relay, handshakes, floodsub, federation, members, external)
+            lease = lease_of(membership, host, external, config.lease_renew_interval)
+            departures = Departures(members, federation, SystemRandom())
+            router = Router(host, membership, relay, handshakes, floodsub, federation, members, departures, lease)
             enforce_bans(membership, host)
-            nursery.start_soon(membership.run)
-            nursery.start_soon(rules.run)
-            nursery.start_soon(news.run, floodsub)
-            nursery.start_soon(RouterLinks(host.peer, floodsub, federation).run)
-            await nursery.start(
-                keep_lease, membership, lambda: router.addresses, router.load, config.lease_renew_interval
-            )
+            links = RouterLinks(host.peer, floodsub, federation)
+            for work in (membership.run, rules.run, partial(news.run, floodsub), links.run):
+                nursery.start_soon(work)
+            await nursery.start(lease.keep)
             nursery.start_soon(federation.run)
+            nursery.start_soon(departures.shed, host)
             yield router
+            await router.drain(config.shutdown_lease_ttl)
+
+
+def lease_of(membership: Membership, host: Host, external: Sequence[Address], interval: float) -> Lease:
+    """A router's lease, for its external addresses or those that it listens on."""
+    return Lease(membership, lambda: external or dialable(host.addresses), lambda: load_of(host), interval)
+
+
+def load_of(host: Host) -> RouterLoad:
+    """How busy a router is, as its lease says it."""
+    connections = host.connections.statistics()
+    return RouterLoad(
+        connected_peers=connections.peers,
+        connections=connections.inbound,
+        connection_limit=host.config.connections.high_watermark,
+    )

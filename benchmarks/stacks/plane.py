@@ -52,7 +52,12 @@ class LocalPlane:
         return OPEN_RULES
 
     async def renew_lease(
-        self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None
+        self,
+        credential: bytes,
+        addresses: Sequence[Address],
+        *,
+        load: RouterLoad | None = None,
+        ttl: float | None = None,
     ) -> float:
         await trio.lowlevel.checkpoint()
         return time.time() + LEASE

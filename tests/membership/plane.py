@@ -1,5 +1,6 @@
 """A control plane that is a value of this process: no database, no HTTP, so it runs on a virtual clock."""
 
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -47,6 +48,8 @@ class Plane:
         keys: what signs; the last of them mints.
         routers: what `info` lists.
         rules: of the policy; everybody may do everything.
+        lease_ttls: of the leases, as they were asked for.
+        until: when each lease ends; one that is not asked to be short never does.
         banned: whom it names as banned.
         calls: how often each call was made, and how many credentials were issued.
     """
@@ -60,6 +63,8 @@ class Plane:
     keys: list[SigningKey] = attrs.Factory(lambda: [SigningKey.generate()])
     routers: dict[PeerId, RouterRecord] = attrs.Factory(dict[PeerId, RouterRecord])
     rules: tuple[str, ...] = OPEN_RULES
+    lease_ttls: list[float | None] = attrs.Factory(list[float | None])
+    until: dict[PeerId, float] = attrs.Factory(dict[PeerId, float])
     banned: set[PeerId] = attrs.Factory(set[PeerId])
     calls: Counter[str] = attrs.Factory(Counter[str])
     last: dict[PeerId, Issued] = attrs.Factory(dict[PeerId, Issued])
@@ -110,14 +115,21 @@ class Client:
 
     async def info(self) -> MeshInfo:
         await self._call("info")
-        return MeshInfo(tuple(self.plane.routers.values()), frozenset(self.plane.banned))
+        now, until = self.plane.now(), self.plane.until
+        listed = tuple(one for one in self.plane.routers.values() if until.get(one.peer, math.inf) > now)
+        return MeshInfo(listed, frozenset(self.plane.banned))
 
     async def rules(self, credential: bytes) -> tuple[str, ...]:
         await self._call("rules")
         return self.plane.rules
 
     async def renew_lease(
-        self, credential: bytes, addresses: Sequence[Address], *, load: RouterLoad | None = None
+        self,
+        credential: bytes,
+        addresses: Sequence[Address],
+        *,
+        load: RouterLoad | None = None,
+        ttl: float | None = None,
     ) -> float:
         await self._call("renew_lease")
         if self.peer in self.plane.refuses:
@@ -132,6 +144,8 @@ class Client:
         self.plane.routers[self.peer] = RouterRecord(
             self.peer, tuple(addresses), {}, load.connections, load.connection_limit
         )
+        self.plane.lease_ttls.append(ttl)
+        self.plane.until[self.peer] = math.inf if ttl is None else self.plane.now() + ttl
         return self.plane.now() + 900.0
 
     async def _call(self, name: str) -> None:

@@ -2,8 +2,8 @@
 
 import trio
 
+from tests.programs.mesh import TICK, open_mesh
 from tests.programs.programs import Machine
-from tests.programs.test_failures import TICK, open_mesh
 
 TOLD_WITHIN = 1.0  # seconds from the end of the command
 

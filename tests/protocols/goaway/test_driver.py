@@ -123,6 +123,7 @@ async def test_one_peer_may_not_open_many(autojump_clock: MockClock) -> None:
     async with router_and([Member().protocol()]) as (router, peer):
         for _ in range(2):
             await (await router.open_stream(peer, GOAWAY_ID)).send_all(b"\x05")
+        await wait_all_tasks_blocked()
         third = await router.open_stream(peer, GOAWAY_ID)
         await third.send_all(b"\x05")
         with pytest.raises(RejectedError) as refused:
