@@ -85,6 +85,8 @@ async def connect(endpoint: Endpoint, address: Address, proxies: ProxyRules) -> 
 async def connect_directly(endpoint: Endpoint, address: Address) -> trio.SocketStream:
     """As `connect`, whatever proxy there is."""
     try:
+        if endpoint.is_literal:
+            return await _connect_literal(endpoint)
         return await _open_tcp(endpoint.in_ascii.host, endpoint.port, SOURCES[endpoint.kind])
     except OSError as exc:
         raise DialError(f"cannot connect to {address}: {exc}") from exc
@@ -96,6 +98,20 @@ async def _connect_through(proxy: Proxy, target: str) -> trio.abc.Stream:
     except OSError as exc:
         raise no_tunnel(proxy, target, exc, retryable=True) from exc
     return await open_tunnel(stream, proxy, target)
+
+
+async def _connect_literal(endpoint: Endpoint) -> trio.SocketStream:
+    """Where there is one IP address there is no race of several, nor tasks for it."""
+    family = trio.socket.AF_INET6 if endpoint.kind == "ip6" else trio.socket.AF_INET
+    socket = trio.socket.socket(family, trio.socket.SOCK_STREAM)
+    try:
+        await socket.connect((endpoint.host, endpoint.port))
+    except BaseException:
+        socket.close()
+        raise
+    stream = trio.SocketStream(socket)
+    _tune(stream)
+    return stream
 
 
 async def _open_tcp(host: str, port: int, source: str | None = None) -> trio.SocketStream:

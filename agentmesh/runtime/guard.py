@@ -43,6 +43,11 @@ class Guard(Seat):
         self._busy = False
         self._doing = doing
 
+    @property
+    def busy(self) -> bool:
+        """Whether a task is in the block."""
+        return self._busy
+
     def __enter__(self) -> None:
         if self._busy:
             raise trio.BusyResourceError(f"another task is already {self._doing} on this stream")

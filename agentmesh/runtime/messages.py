@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from agentmesh.errors import RemoteProtocolError
+from agentmesh.runtime.nowait import nowait_sender
 from agentmesh.wire.framing import FrameReader, encode_frame
 
 WRITE_TIMEOUT = 10.0  # seconds a peer may take to accept the few bytes of a control message
@@ -63,9 +64,10 @@ async def flush(machine: Machine[object], stream: trio.abc.SendStream) -> None:
     """Send what the machine has queued. Raises TooSlowError after WRITE_TIMEOUT seconds, BrokenResourceError as the
     stream.
     """
-    if data := machine.data_to_send():
+    data = machine.data_to_send()
+    if data and (sent := nowait_sender(stream)(data)) < len(data):
         with trio.fail_after(WRITE_TIMEOUT):
-            await stream.send_all(data)
+            await stream.send_all(data[sent:])
 
 
 async def read_message(stream: trio.abc.ReceiveStream, reader: FrameReader) -> bytes:

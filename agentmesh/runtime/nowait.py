@@ -7,12 +7,12 @@ from functools import partial
 
 import trio
 
-from agentmesh.abc import ByteStream, NowaitSender
+from agentmesh.abc import NowaitSender
 
 SendNowait = Callable[[bytes | memoryview], int]
 
 
-def nowait_sender(stream: ByteStream) -> SendNowait:
+def nowait_sender(stream: trio.abc.SendStream) -> SendNowait:
     """`NowaitSender.send_nowait` of any stream; of one that cannot do it, a function that takes nothing."""
     if isinstance(stream, NowaitSender):
         return stream.send_nowait

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from agentmesh.abc import Direction, Stream
+from agentmesh.abc import Direction, NowaitSender, Stream
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.figures import reset_error
 from agentmesh.runtime.guard import Guard
-from agentmesh.runtime.multistream import Proposer, opening_of
 from agentmesh.runtime.pieces import pieces_of
+from agentmesh.runtime.proposal import Proposal
 from agentmesh.runtime.yamux import Channel, Waste
 from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
 from agentmesh.types import PeerId, ProtocolId
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNNAMED = ProtocolId("")
 
 
-class MuxStream(Stream):
+class MuxStream(Stream, NowaitSender):
     """A stream of a `MuxSession`.
 
     An outbound stream begins to exist on the wire with its first bytes: protocol name and data leave in one segment.
@@ -34,8 +34,7 @@ class MuxStream(Stream):
         self.direction = direction
         self._session = session
         self._channel: Channel | None = None
-        self._awaited = b""  # of the peer's answer to our proposal
-        self._negotiation: Proposer | None = None  # once that answer is another
+        self._proposal: Proposal | None = None  # until it is answered
         self._prefix = b""  # negotiation that leaves with the next bytes
         self._early = b""  # the protocol's bytes that came with the negotiation
         self._answered = False
@@ -47,7 +46,8 @@ class MuxStream(Stream):
     @classmethod
     def outbound(cls, session: "MuxSession", protocol: ProtocolId) -> "MuxStream":
         stream = cls(session, Direction.OUTBOUND, protocol)
-        stream._prefix = stream._awaited = opening_of(protocol)
+        stream._proposal = Proposal(protocol)
+        stream._prefix = stream._proposal.opening
         return stream
 
     @classmethod
@@ -78,6 +78,15 @@ class MuxStream(Stream):
             if not waited:
                 await trio.lowlevel.cancel_shielded_checkpoint()  # behind the bytes: the writer runs in it
 
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        if self._sending.busy or self._closed or not self._session.is_open:
+            return 0
+        if (channel := self._channel) is not None and (channel.state not in SENDABLE or channel.queued > self._room):
+            return 0
+        piece = bytes(data[: self._session.config.write_bytes])
+        self._queue(piece)
+        return len(piece)
+
     async def wait_send_all_might_not_block(self) -> None:
         with self._sending:
             self._check_sendable()
@@ -96,11 +105,14 @@ class MuxStream(Stream):
             self._session.mux.finish(channel)
             self._session.writer.wake()
 
+    @property
+    def _room(self) -> int:
+        return self._session.config.send_buffer_bytes
+
     async def _wait_room(self) -> bool:
         """Until no more is queued than may stay behind. Returns whether that took any waiting."""
-        limit = self._session.config.send_buffer_bytes
         waited = False
-        while self._channel is not None and self._channel.queued > limit:
+        while self._channel is not None and self._channel.queued > self._room:
             await self._sending.wait()
             waited = True
             self._check_sendable()
@@ -162,10 +174,10 @@ class MuxStream(Stream):
                 self._answered = True
                 return data
             received = self._take_from_mux(channel, max_bytes)
-            if not received or not self._awaited:
+            if not received or self._proposal is None:
                 self._answered = self._answered or bool(received)
                 return received
-            self._negotiate(channel, received)
+            self._hear_answer(self._proposal, channel, received)
 
     def _take_from_mux(self, channel: Channel, max_bytes: int | None) -> bytes | None:
         if channel.inbox:
@@ -175,32 +187,22 @@ class MuxStream(Stream):
         if channel.state in READABLE:
             self._session.check_open()
             return None
-        if self._awaited:
+        if self._proposal is not None:
             raise StreamResetError("the peer ended the stream before it agreed to the protocol")
         return b""
 
-    def _negotiate(self, channel: Channel, received: bytes) -> None:
+    def _hear_answer(self, proposal: Proposal, channel: Channel, received: bytes) -> None:
         """Take the peer's answer. Without an agreement the stream is cut, for a task that sends as well."""
-        heard = min(len(received), len(self._awaited))
-        if self._negotiation is None and received[:heard] == self._awaited[:heard]:
-            self._awaited, self._early = self._awaited[heard:], received[heard:]
-            return
         try:
-            self._refuse(received)
+            early = proposal.receive_data(received)
         except RejectedError as exc:
             self._cut(channel, exc.code)
             raise
         except RemoteProtocolError as exc:
             self._cut(channel, exc.code)
             raise StreamResetError(f"{self.peer} does not negotiate {self.protocol}: {exc}", exc.code) from exc
-
-    def _refuse(self, received: bytes) -> None:
-        """What else a peer may answer; raises as `Proposer.receive_data`."""
-        if self._negotiation is None:
-            self._negotiation = Proposer([self.protocol])
-            received = opening_of(self.protocol).removesuffix(self._awaited) + received
-        if self._negotiation.receive_data(received) is not None:  # said in other bytes
-            self._awaited, self._early = b"", self._negotiation.trailing()
+        if early is not None:
+            self._proposal, self._early = None, early
 
     def _cut(self, channel: Channel, code: int) -> None:
         self._session.mux.reset(channel, code)

@@ -5,6 +5,7 @@ import trio
 from agentmesh.abc import NowaitSender, Stream
 from agentmesh.errors import ErrorCode
 from agentmesh.protocols.relay.events import CircuitLimits
+from agentmesh.runtime.nowait import nowait_sender
 from agentmesh.types import PeerId
 
 
@@ -24,6 +25,7 @@ class CircuitStream(trio.abc.HalfCloseableStream, NowaitSender):
         self.limits = limits
         self._stream = stream
         self._early = early
+        self._send_nowait = nowait_sender(stream)
 
     @property
     def relay(self) -> PeerId:
@@ -38,7 +40,7 @@ class CircuitStream(trio.abc.HalfCloseableStream, NowaitSender):
         await self._stream.send_all(data)
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        return 0
+        return self._send_nowait(data)
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()

@@ -185,9 +185,9 @@ class DataCircuit(CircuitStream):
             raise
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        if self._data is None or self._left.is_set() or not self._decided.is_set():
+        if self._left.is_set() or not self._decided.is_set() or self._control.error is not None:
             return 0
-        return self._data.send_nowait(data)
+        return super().send_nowait(data) if self._data is None else self._data.send_nowait(data)
 
     async def wait_send_all_might_not_block(self) -> None:
         carrier = await self._carrier()

@@ -26,6 +26,7 @@ from agentmesh.protocols.relay.rendezvous import Input, Rendezvous, State
 from agentmesh.protocols.relay.tickets import Side
 from agentmesh.protocols.relay.wire import WELCOME
 from agentmesh.runtime.messages import flush, wait_event
+from agentmesh.runtime.nowait import nowait_sender
 
 AGREEMENT_TIMEOUT = 10.0  # seconds in which an end that is to go over streams has to say that it does
 
@@ -178,7 +179,8 @@ class Meeting:
         connection = self._ends[line.side].connection
         assert connection is not None
         line.pairing.splice()
-        await connection.send_all(WELCOME)
+        if not nowait_sender(connection)(WELCOME):
+            await connection.send_all(WELCOME)
         return SplicedEnd(Control(line.stream), connection)
 
 

@@ -10,7 +10,7 @@ from agentmesh.runtime.upgrade import ALERT_TIMEOUT
 from tests.runtime.pairs import upgrade_both, what_it_hears
 from tests.runtime.wires import duplex, socket_streams, watched_duplex
 
-LONG = bytes(range(256)) * 16 * 1024  # more than a socket takes at once
+LONG = bytes(range(256)) * 64 * 1024  # more than a socket takes at once
 
 
 async def receive_exactly(link: Link, size: int) -> bytes:
