@@ -28,6 +28,13 @@ logger = logging.getLogger(__name__)
     help="Host and port to serve HTTP on; port 0 takes any free one.",
 )
 @click.option(
+    "--metrics-addr",
+    metavar="HOST:PORT",
+    envvar="AGENTMESH_METRICS_ADDR",
+    show_envvar=True,
+    help="Serve /metrics, /healthz and /readyz there too, and nothing else.",
+)
+@click.option(
     "--db-dsn",
     default="control-plane.db",
     show_default=True,
@@ -210,6 +217,7 @@ logger = logging.getLogger(__name__)
 @logging_options
 def command(
     bind_address: str,
+    metrics_addr: str | None,
     db_dsn: str,
     secret_dsn: str | None,
     admin_token: str | None,
@@ -237,6 +245,7 @@ def command(
     try:
         config = Config(
             bind_address=bind_address,
+            metrics_address=metrics_addr,
             db_dsn=secret_dsn or db_dsn,
             admin_token=admin_token,
             trust=Trust(

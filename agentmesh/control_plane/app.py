@@ -71,6 +71,12 @@ class HealthApi:
         return JSONResponse(self._described, media_type=JSON)
 
 
+def make_metrics_app(store: Store, metrics: Metrics) -> Starlette:
+    """What whoever runs us calls, and nothing else: for a port that others do not reach."""
+    operations = [operation for operation in HealthApi(store, metrics).operations() if operation.gives == TEXT]
+    return Starlette(routes=routes(operations, {}), exception_handlers=EXCEPTION_HANDLERS)
+
+
 def make_app(
     store: Store,
     authority: Authority,

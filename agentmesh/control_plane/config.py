@@ -26,8 +26,9 @@ def parse_bind_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _bind_address(_: object, __: "attrs.Attribute[str]", value: str) -> None:
-    parse_bind_address(value)
+def _bind_address(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None:
+        parse_bind_address(value)
 
 
 def _db_dsn(_: object, __: "attrs.Attribute[str]", value: str) -> None:
@@ -65,6 +66,7 @@ class Config:
     """
 
     bind_address: str = attrs.field(default="0.0.0.0:8080", validator=_bind_address)  # port 0: any free one
+    metrics_address: str | None = attrs.field(default=None, validator=_bind_address)  # another, for metrics alone
     db_dsn: str = attrs.field(default="control-plane.db", validator=_db_dsn, repr=_without_password)  # see parse_dsn
     admin_token: str | None = attrs.field(default=None, repr=False)  # None: nobody is an admin
     policy: Policy | None = None  # put in force when there is none yet; without one no label is attested

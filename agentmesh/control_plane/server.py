@@ -11,7 +11,7 @@ import trio
 from starlette.types import ASGIApp
 
 from agentmesh.abc import Transport
-from agentmesh.control_plane.app import make_app
+from agentmesh.control_plane.app import make_app, make_metrics_app
 from agentmesh.control_plane.authority import Authority, open_authority
 from agentmesh.control_plane.config import Config, parse_bind_address
 from agentmesh.control_plane.herald import Herald
@@ -31,6 +31,7 @@ class Plane:
     """A control plane without a socket, which does nothing by itself: `upkeep.run` is for whoever opened it."""
 
     app: ASGIApp
+    metrics_app: ASGIApp  # for a port of its own
     store: Store
     authority: Authority
     herald: Herald
@@ -57,9 +58,11 @@ class ControlPlane(Plane):
 
     Attributes:
         url: to reach it at from this machine.
+        metrics_url: the same of the metrics' own port, if they have one.
     """
 
     url: str
+    metrics_url: str | None
 
 
 @asynccontextmanager
@@ -79,7 +82,8 @@ async def open_plane(config: Config, wall_clock: Callable[[], float] = time.time
         metrics, herald = Metrics(store, wall_clock), Herald(store, authority, wall_clock)
         app = make_app(store, authority, herald, verifier, metrics, config, wall_clock)
         upkeep = Upkeep(store, authority, metrics, config, wall_clock, herald.rotated)
-        yield Plane(app, store, authority, herald, upkeep, verifier, wall_clock)
+        metrics_app = make_metrics_app(store, metrics)
+        yield Plane(app, metrics_app, store, authority, herald, upkeep, verifier, wall_clock)
 
 
 @asynccontextmanager
@@ -113,10 +117,23 @@ async def open_control_plane(
             reconnect_interval=config.mesh_reconnect_interval,
             wall_clock=wall_clock,
         )
-        async with serve_http(plane.app, host, port) as url, open_background() as background:
+        async with (
+            _serve_metrics(plane, config) as metrics_url,
+            serve_http(plane.app, host, port) as url,
+            open_background() as background,
+        ):
             for work in (plane.upkeep.run, plane.verifier.discover, publish):
                 background.start_soon(work)
-            yield ControlPlane(**_fields(plane), url=url)
+            yield ControlPlane(**_fields(plane), url=url, metrics_url=metrics_url)
+
+
+@asynccontextmanager
+async def _serve_metrics(plane: Plane, config: Config) -> AsyncGenerator[str | None]:
+    if config.metrics_address is None:
+        yield None
+        return
+    async with serve_http(plane.metrics_app, *parse_bind_address(config.metrics_address)) as url:
+        yield url
 
 
 def _fields(plane: Plane) -> dict[str, Any]:

@@ -267,6 +267,7 @@ def test_every_option_has_a_help_text(command: click.Command) -> None:
     ("flag", "env", "value", "field", "wanted"),
     [
         ("--bind-address", "AGENTMESH_BIND_ADDRESS", "[::1]:0", "bind_address", "[::1]:0"),
+        ("--metrics-addr", "AGENTMESH_METRICS_ADDR", "127.0.0.1:9", "metrics_address", "127.0.0.1:9"),
         ("--db-dsn", "AGENTMESH_DB_DSN", "x.db", "db_dsn", "x.db"),
         ("--db-dsn-path", "AGENTMESH_DB_DSN_PATH", "{file}", "db_dsn", ADMIN_TOKEN),
         ("--biscuit-ttl", "AGENTMESH_BISCUIT_TTL", "90m", "biscuit_ttl", 5400.0),

@@ -1,7 +1,7 @@
 """Every route that acts for a peer wants a proof of its key: for that purpose, of now, by that key."""
 
 import base64
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class Caller:
 
     mesh: Harness
     identity: Identity
-    ask: Callable[..., Any]
+    ask: Callable[..., Awaitable[httpx.Response]]
 
     async def asked(self, purpose: str, signer: Identity, signed_for: str, unix_ms: int) -> httpx.Response:
         """The answer of the route for `purpose` to a proof that may be wrong."""

@@ -95,6 +95,26 @@ async def test_what_leaves_the_block_leaves_it_bare(tmp_path: Path) -> None:
             raise LookupError("of the caller's own")
 
 
+async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
+    async with (
+        open_control_plane(config(tmp_path, metrics_address="127.0.0.1:0")) as plane,
+        httpx.AsyncClient() as http,
+    ):
+        assert plane.metrics_url is not None
+        codes = {
+            path: (await http.get(plane.metrics_url + path)).status_code
+            for path in ("/metrics", "/healthz", "/readyz", "/info", "/openapi.json", "/admin/status")
+        }
+        assert codes == {"/metrics": 200, "/healthz": 200, "/readyz": 200} | dict.fromkeys(
+            ("/info", "/openapi.json", "/admin/status"), 404
+        )
+        await http.get(plane.url + "/info")
+        counted = (await http.get(plane.metrics_url + "/metrics")).text
+        assert 'http_requests_total{code="200",route="/info"} 1.0' in counted
+    async with open_control_plane(config(tmp_path)) as plane:
+        assert plane.metrics_url is None
+
+
 async def test_an_address_that_is_taken(tmp_path: Path) -> None:
     async with open_control_plane(config(tmp_path)) as plane:
         taken = plane.url.removeprefix("http://")
