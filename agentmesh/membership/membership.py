@@ -47,6 +47,7 @@ class Membership:
 
     Attributes:
         bans: who is out of the mesh, as far as we have heard.
+        mesh_info: what the control plane said last of the mesh.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Membership:
         self.client = client
         self.wall_clock = wall_clock
         self.bans = Bans()
+        self.mesh_info = MeshInfo(())
         self._mesh = enrollment.mesh
         self._state = state
         self._verifier = Verifier(wall_clock)
@@ -110,7 +112,7 @@ class Membership:
         """
         asked_at = self.wall_clock()
         info = await self.client.info()
-        self._info_at = trio.current_time()
+        self._info_at, self.mesh_info = trio.current_time(), info
         self.bans.reconcile(info.banned, asked_at)
         if self.identity.peer in info.banned:
             logger.error("this member is banned from the mesh", extra={"peer": self.identity.peer})

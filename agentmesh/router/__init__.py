@@ -4,7 +4,9 @@ config      every setting
 addresses   where members can dial it
 lease       telling the control plane that it is up
 federation  the sessions to all other routers
-links       what is published crosses from router to router
+directory   who serves what, and where a member is
+speech      what it passes on, and by whose word
+links       … from router to router
 members     who is admitted
 departures  telling members to go elsewhere
 router      the composition

@@ -1,8 +1,9 @@
 """Where a router that listens on every interface can be dialled: a wildcard is no address for anybody else."""
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from agentmesh.runtime.host import Host
 from agentmesh.types import Address
 
 WILDCARDS = {"0.0.0.0": ("192.0.2.1", "127.0.0.1"), "::": ("2001:db8::1", "::1")}  # somewhere afar; this machine
@@ -27,6 +28,11 @@ def dialable(addresses: Iterable[Address], source_towards: GetSource | None = No
             address = Address(((name, source_towards(afar) or loopback), *address.parts[1:]))
         found[address] = None
     return tuple(found)
+
+
+def addresses_of(host: Host, external: Sequence[Address]) -> Sequence[Address]:
+    """Where a router is dialled: at what it is told to say, or else where it listens."""
+    return external or dialable(host.addresses)
 
 
 def _source_towards(afar: str) -> str | None:

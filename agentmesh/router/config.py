@@ -6,6 +6,7 @@ import attrs
 from attrs import validators
 
 from agentmesh.membership import Enrollment
+from agentmesh.protocols.directory import DirectoryConfig
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, RelayConfig
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.types import Address
@@ -39,6 +40,8 @@ class RouterConfig:
         default=attrs.Factory(lambda self: relay_for(self.host.connections), takes_self=True)
     )
     """What it relays; sized to the host's connections unless set."""
+    directory: DirectoryConfig = DirectoryConfig()
+    """How many records it keeps, and how often a member may ask."""
 
 
 def relay_for(connections: ConnectionLimits) -> RelayConfig:

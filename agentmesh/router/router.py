@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from random import Random, SystemRandom
+from random import SystemRandom
 
 import attrs
 
@@ -14,20 +14,19 @@ from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.identity import Identity
 from agentmesh.membership import Membership, StateDir, open_membership
 from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans
-from agentmesh.membership.news import News
-from agentmesh.membership.rulebook import Rulebook
-from agentmesh.membership.topics import TopicGate
 from agentmesh.protocols import auth, identify, ping
 from agentmesh.protocols.auth import AuthStatistics
-from agentmesh.protocols.floodsub import Floodsub, Policy, Role
+from agentmesh.protocols.directory import Directory
+from agentmesh.protocols.floodsub import Floodsub
 from agentmesh.protocols.relay import Relay
-from agentmesh.router.addresses import dialable
+from agentmesh.router.addresses import addresses_of
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.departures import Departures
+from agentmesh.router.directory import make_directory
 from agentmesh.router.federation import Federation
 from agentmesh.router.lease import Lease
-from agentmesh.router.links import RouterLinks
 from agentmesh.router.members import Members
+from agentmesh.router.speech import make_speech
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.tls import TlsContext
@@ -47,6 +46,7 @@ class Router:
         relay: what it relays.
         handshakes: how members' handshakes ended.
         floodsub: what it passes on.
+        directory: who serves what, and where a member is.
         federation: the other routers.
         members: who is admitted.
         departures: how they are sent away.
@@ -58,6 +58,7 @@ class Router:
     relay: Relay
     handshakes: AuthStatistics
     floodsub: Floodsub
+    directory: Directory
     federation: Federation
     members: Members
     departures: Departures
@@ -143,19 +144,17 @@ async def open_router_as(
     federation = Federation(membership, admissions)
     members = Members(admissions, federation)
     await membership.info()  # or it would admit who is banned
-    rules = Rulebook(lambda: membership.client.rules(membership.token()), Random(str(membership.identity.peer)))
-    news, topics = News(membership, rules), TopicGate(membership, rules)
-    may_pass = Policy(news.validate, topics.may_subscribe, topics.may_publish)
-    floodsub = Floodsub(Role.ROUTER, policy=may_pass, wall_clock=membership.wall_clock)
-    admit = topics.watch(floodsub, admissions, members.admit)
-    policy = attrs.evolve(auth_policy(membership, admissions), admit=admit)
+    speech = make_speech(membership, admissions, members.admit)
+    policy = attrs.evolve(auth_policy(membership, admissions), admit=speech.admit)
     with open_splicer() as splicer:
         announced = (lambda: external) if external else None
         relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
+        directory, records = make_directory(membership, federation, relay, external, config.directory)
         protocols = [
             attrs.evolve(auth.protocol(policy, statistics=handshakes), run=members.run),
             relay.protocol(),
-            floodsub.protocol(),
+            speech.floodsub.protocol(),
+            records,
             identify.protocol(),
             ping.protocol(),
         ]
@@ -171,13 +170,14 @@ async def open_router_as(
             ) as host,
             open_background() as nursery,
         ):
-            lease = lease_of(membership, host, external, config.lease_renew_interval)
+            load = partial(load_of, host, directory)
+            lease = Lease(membership, partial(addresses_of, host, external), load, config.lease_renew_interval)
             departures = Departures(members, federation, SystemRandom())
-            router = Router(host, membership, relay, handshakes, floodsub, federation, members, departures, lease)
+            parts = relay, handshakes, speech.floodsub, directory, federation, members, departures, lease
+            router = Router(host, membership, *parts)
             enforce_bans(membership, host)
-            links = RouterLinks(host.peer, floodsub, federation)
-            for work in (membership.run, rules.run, partial(news.run, floodsub), links.run):
-                nursery.start_soon(work)
+            nursery.start_soon(membership.run)
+            nursery.start_soon(speech.run, federation)
             await nursery.start(lease.keep)
             nursery.start_soon(federation.run)
             nursery.start_soon(departures.shed, host)
@@ -185,16 +185,12 @@ async def open_router_as(
             await router.drain(config.shutdown_lease_ttl)
 
 
-def lease_of(membership: Membership, host: Host, external: Sequence[Address], interval: float) -> Lease:
-    """A router's lease, for its external addresses or those that it listens on."""
-    return Lease(membership, lambda: external or dialable(host.addresses), lambda: load_of(host), interval)
-
-
-def load_of(host: Host) -> RouterLoad:
+def load_of(host: Host, directory: Directory) -> RouterLoad:
     """How busy a router is, as its lease says it."""
     connections = host.connections.statistics()
     return RouterLoad(
         connected_peers=connections.peers,
+        directory_size=directory.statistics().records,
         connections=connections.inbound,
         connection_limit=host.config.connections.high_watermark,
     )

@@ -48,6 +48,7 @@ class Plane:
         keys: what signs; the last of them mints.
         routers: what `info` lists.
         rules: of the policy; everybody may do everything.
+        replication: how many routers are to hold each record of the directory.
         lease_ttls: of the leases, as they were asked for.
         until: when each lease ends; one that is not asked to be short never does.
         banned: whom it names as banned.
@@ -63,6 +64,7 @@ class Plane:
     keys: list[SigningKey] = attrs.Factory(lambda: [SigningKey.generate()])
     routers: dict[PeerId, RouterRecord] = attrs.Factory(dict[PeerId, RouterRecord])
     rules: tuple[str, ...] = OPEN_RULES
+    replication: int = 3
     lease_ttls: list[float | None] = attrs.Factory(list[float | None])
     until: dict[PeerId, float] = attrs.Factory(dict[PeerId, float])
     banned: set[PeerId] = attrs.Factory(set[PeerId])
@@ -117,7 +119,7 @@ class Client:
         await self._call("info")
         now, until = self.plane.now(), self.plane.until
         listed = tuple(one for one in self.plane.routers.values() if until.get(one.peer, math.inf) > now)
-        return MeshInfo(listed, frozenset(self.plane.banned))
+        return MeshInfo(listed, frozenset(self.plane.banned), self.plane.replication)
 
     async def rules(self, credential: bytes) -> tuple[str, ...]:
         await self._call("rules")
