@@ -1,27 +1,10 @@
 """One stream as the mux sees it: state, receive buffer, and what waits to be sent."""
 
-from collections import deque
-
+from agentmesh.runtime.yamux.chunks import Chunk, Chunks
 from agentmesh.runtime.yamux.flow import ReceiveWindow
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.runtime.yamux.memory import Memory
 from agentmesh.runtime.yamux.states import State
-
-Chunk = bytes | memoryview
-
-
-def take_front(queue: deque[Chunk], size: int) -> list[Chunk]:
-    """Take the first `size` bytes, or all when there are fewer, without copying them."""
-    taken: list[Chunk] = []
-    while queue and size:
-        chunk = queue.popleft()
-        if len(chunk) > size:
-            view = memoryview(chunk)
-            chunk = view[:size]
-            queue.appendleft(view[size:])
-        taken.append(chunk)
-        size -= len(chunk)
-    return taken
 
 
 class Channel:
@@ -56,8 +39,8 @@ class Channel:
         self.state = State.OPEN
         self.reset_code = 0
         self.window = window
-        self.inbox: deque[Chunk] = deque()
-        self.outbox: deque[Chunk] = deque()
+        self.inbox = Chunks()
+        self.outbox = Chunks()
         self.queued = 0
         self.send_credit = INITIAL_WINDOW
         self.fin_pending = False
@@ -90,15 +73,11 @@ class Channel:
         """Take exactly `size` queued bytes, without copying them."""
         self.queued -= size
         self._memory.queue(-size)
-        return take_front(self.outbox, size)
+        return self.outbox.take(size)
 
     def take_received(self, max_bytes: int | None) -> bytes:
         """Take received bytes, at most `max_bytes`, as one piece."""
-        if max_bytes is None or self.readable <= max_bytes:
-            taken = list(self.inbox)
-            self.inbox.clear()
-        else:
-            taken = take_front(self.inbox, max_bytes)
+        taken = self.inbox.take_all() if max_bytes is None else self.inbox.take(max_bytes)
         return bytes(taken[0]) if len(taken) == 1 else b"".join(taken)
 
     def discard(self) -> None:

@@ -1,7 +1,5 @@
 """The receive window of one stream: credit in bytes, returned when the application took them, growing to the path."""
 
-from collections import deque
-
 from agentmesh.runtime.yamux.limits import INITIAL_WINDOW
 from agentmesh.runtime.yamux.memory import Memory
 
@@ -31,7 +29,7 @@ class ReceiveWindow:
         self._max_size = max_size
         self._memory = memory
         self._received = 0  # since the beginning
-        self._limits: deque[int] = deque()  # where older credit ends, counted like it; the newest is not among them
+        self._limits: list[int] = []  # where older credit ends, counted like it; the newest is not among them
         self._consumed = 0  # of the window that is being judged
         self._exhausted = False
         self._drained = False
@@ -45,7 +43,7 @@ class ReceiveWindow:
         self._memory.receive(size)
         self._received += size
         while self._limits and self._limits[0] < self._received:
-            self._limits.popleft()
+            del self._limits[0]  # of a handful
         if not self.credit or (self._limits and self._limits[0] == self._received):
             self._exhausted = True
         return True

@@ -14,8 +14,9 @@ from agentmesh.errors import (
     RejectedError,
     RemoteProtocolError,
 )
-from agentmesh.runtime.yamux.channel import Channel, Chunk
+from agentmesh.runtime.yamux.channel import Channel
 from agentmesh.runtime.yamux.channels import Channels
+from agentmesh.runtime.yamux.chunks import Chunk
 from agentmesh.runtime.yamux.cutter import FrameCutter
 from agentmesh.runtime.yamux.events import (
     ChannelFinished,

@@ -2,7 +2,8 @@
 
 from collections import deque
 
-from agentmesh.runtime.yamux.channel import Channel, Chunk
+from agentmesh.runtime.yamux.channel import Channel
+from agentmesh.runtime.yamux.chunks import Chunk
 from agentmesh.runtime.yamux.frames import FIN, FrameType, encode_header
 
 
