@@ -8,10 +8,13 @@ from pathlib import Path
 import click
 import trio
 
+from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address, enrollment, label, membership_options, run_member
-from agentmesh.cli.params import data_dir_option, duration, logging_options
+from agentmesh.cli.params import data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import run_program
+from agentmesh.membership.pages import serve_pages, serve_socket
 from agentmesh.node import Node, NodeConfig, run_node
+from agentmesh.node.pages import node_pages
 from agentmesh.services import ServiceTable
 from agentmesh.types import Address
 
@@ -41,6 +44,7 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
 
 
 @click.command("node")
+@config_option
 @membership_options
 @data_dir_option("node", "the node's key and credential")
 @click.option(
@@ -93,6 +97,13 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     show_default=True,
     help="Give circuits TCP connections of their own, where the router has them and is reached over TCP.",
 )
+@metrics_option()
+@click.option(
+    "--socket-path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="A Unix socket for its owner: the same, and /debug/mesh-info, network-info, connectivity and token-info.",
+)
 @logging_options
 def command(
     control_plane: str,
@@ -107,6 +118,8 @@ def command(
     monitor_interval: float,
     services: tuple[Service, ...],
     data_path: bool,
+    metrics_addr: str | None,
+    socket_path: Path | None,
 ) -> None:
     """Run a node: a member that serves what runs beside it.
 
@@ -123,12 +136,22 @@ def command(
         monitor_interval=monitor_interval,
         data_path=data_path,
     )
-    run_program(partial(_serve, config, services))
+    run_program(partial(_serve, config, services, metrics_addr, socket_path))
 
 
-async def _serve(config: NodeConfig, services: tuple[Service, ...], stop: trio.Event) -> None:
+async def _serve(
+    config: NodeConfig,
+    services: tuple[Service, ...],
+    metrics_addr: str | None,
+    socket_path: Path | None,
+    stop: trio.Event,
+) -> None:
     async def serve(node: Node) -> None:
         async with AsyncExitStack() as serving:
+            url = await serving.enter_async_context(serve_pages(node_pages(node), metrics_addr))
+            if url is not None:
+                logger.info("metrics", extra={"url": url})
+            await serving.enter_async_context(serve_socket(node_pages(node, debug=True), socket_path))
             for kind, name, url in services:
                 await serving.enter_async_context(node.serve(kind, name, url))
             logger.info("serving", extra={"peer": str(node.peer), "routers": " ".join(map(str, node.routers))})

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from agentmesh.control_plane.config import parse_bind_address
 from agentmesh.logging import FORMATTERS, LEVELS, configure_logging
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds
@@ -81,6 +82,27 @@ def data_dir_option(default: str, holds: str) -> Callable[[F], F]:
         show_envvar=True,
         help=f"The folder for {holds}; created when it is not there.",
     )
+
+
+def metrics_option(*more: str) -> Callable[[F], F]:
+    """Give a command --metrics-addr.
+
+    Args:
+        more: pages that it has besides.
+    """
+    pages = ", ".join(["/metrics", "/healthz", "/readyz", *more])
+    return click.option(
+        "--metrics-addr", metavar="HOST:PORT", callback=_bind_address, help=f"Serve {pages} here, to whoever asks."
+    )
+
+
+def _bind_address(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text is not None:
+        try:
+            parse_bind_address(text)
+        except ValueError as exc:
+            raise click.BadParameter(str(exc)) from exc
+    return text
 
 
 def logging_options(command: F) -> F:

@@ -7,19 +7,24 @@ from pathlib import Path
 import click
 import trio
 
+from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
-from agentmesh.cli.params import data_dir_option, duration, logging_options
+from agentmesh.cli.params import data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import STOP_TIMEOUT, run_program
+from agentmesh.membership.pages import serve_pages
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, DataPathConfig, RelayConfig
 from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.router.config import DEFAULT_LISTEN
+from agentmesh.router.pages import router_pages
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
+from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address
 
 logger = logging.getLogger(__name__)
 
 
 @click.command("router")
+@config_option
 @membership_options
 @data_dir_option("router", "the router's key and credential")
 @click.option(
@@ -93,6 +98,7 @@ logger = logging.getLogger(__name__)
     show_default=True,
     help="Give circuits TCP connections of their own, through the same port, where both members reach it over TCP.",
 )
+@metrics_option("/debug/members")
 @logging_options
 def command(
     control_plane: str,
@@ -113,6 +119,7 @@ def command(
     relay_limit_duration: float,
     relay_limit_data: int,
     relay_data_path: bool,
+    metrics_addr: str | None,
 ) -> None:
     """Run a router: it relays for members what it cannot read.
 
@@ -146,13 +153,23 @@ def command(
         ),
         host=HostConfig(connections=connections),
     )
-    run_program(partial(_serve, config), stop_timeout=STOP_TIMEOUT + shutdown_lease_ttl)
+    run_program(partial(_serve, config, metrics_addr), stop_timeout=STOP_TIMEOUT + shutdown_lease_ttl)
 
 
-async def _serve(config: RouterConfig, stop: trio.Event) -> None:
+async def _serve(config: RouterConfig, metrics_addr: str | None, stop: trio.Event) -> None:
     async def serve(router: Router) -> None:
+        await nursery.start(pages, router)
         logger.info("serving", extra={"peer": str(router.peer), "addresses": " ".join(map(str, router.addresses))})
         await stop.wait()
         logger.info("stopping")
 
-    await run_member(open_router(config), stop, serve)
+    async def pages(router: Router, task_status: trio.TaskStatus[None]) -> None:
+        """They are there until the router is gone: what it does last is seen."""
+        async with serve_pages(router_pages(router), metrics_addr) as url:
+            if url is not None:
+                logger.info("metrics", extra={"url": url})
+            task_status.started()
+            await trio.sleep_forever()
+
+    async with open_background() as nursery:
+        await run_member(open_router(config), stop, serve)

@@ -18,6 +18,7 @@ from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
 from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
+from agentmesh.services.table import ServiceKey
 from agentmesh.types import Address, PeerId, ProtocolId
 
 
@@ -54,6 +55,11 @@ class Node:
         """Where others can dial it: where it listens, and circuits through the routers it holds."""
         direct = (address for address in self.host.addresses if address.circuit is None)
         return (*direct, *self.attachments.addresses)
+
+    @property
+    def services(self) -> tuple[ServiceKey, ...]:
+        """What it serves."""
+        return tuple(self._services)
 
     async def wait_ready(self) -> None:
         """Until one router is held: then it can be called, and calls."""

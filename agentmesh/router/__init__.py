@@ -10,6 +10,7 @@ links       … from router to router
 members     who is admitted
 departures  telling members to go elsewhere
 router      the composition
+pages       what an operator sees of it
 """
 
 from agentmesh.router.config import RouterConfig

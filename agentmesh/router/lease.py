@@ -50,7 +50,8 @@ class Lease:
         interval: seconds between renewals.
 
     Attributes:
-        addresses: as given.
+        addresses, load: as given.
+        held_until: wall-clock seconds of the control plane at which it runs out.
         results: how renewals ended; every LeaseResult is there from the start, at 0.
     """
 
@@ -64,7 +65,8 @@ class Lease:
         self.results: dict[LeaseResult, int] = dict.fromkeys(LeaseResult, 0)
         self._membership = membership
         self.addresses = addresses
-        self._load = load
+        self.load = load
+        self.held_until = 0.0
         self._interval = interval
         self._renewing = trio.Lock()
         self._is_over = False
@@ -126,7 +128,9 @@ class Lease:
     async def _send(self, ttl: float | None = None) -> None:
         membership = self._membership
         try:
-            await membership.client.renew_lease(membership.token(), self.addresses(), load=self._load(), ttl=ttl)
+            self.held_until = await membership.client.renew_lease(
+                membership.token(), self.addresses(), load=self.load(), ttl=ttl
+            )
         except LEASE_ERRORS as exc:
             self.results[LeaseResult.of(exc)] += 1
             raise

@@ -73,6 +73,15 @@ class Router:
         """Where members dial it, each ending in its peer ID."""
         return tuple(self.lease.addresses())
 
+    def load(self) -> RouterLoad:
+        """How busy it is, as its lease says it."""
+        return self.lease.load()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is listed, and holds members."""
+        return not self.members.is_closed and self.membership.wall_clock() < self.lease.held_until
+
     async def drain(self, ttl: float) -> None:
         """Stop being one: listed no longer than `ttl` seconds, and without members. What is left is to close it.
 

@@ -1,0 +1,162 @@
+"""What an operator sees of a router or a node: `/metrics`, `/healthz`, `/readyz` and pages for debugging, over HTTP."""
+
+import inspect
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from agentmesh.control_plane.config import parse_bind_address
+from agentmesh.control_plane.serving import HttpServer, serve_http
+from agentmesh.runtime.nursery import open_background
+
+Page = Callable[[Request], Any]  # gives what JSON can hold, or awaits it; a ValueError is the asker's fault
+Value = float | Mapping[Any, float]
+
+
+@attrs.frozen
+class Family:
+    """One metric as it is now.
+
+    Attributes:
+        name: without the prefix, and without the `_total` of counters.
+        text: what it tells.
+        labels: the names of its labels; the keys of `value` are their values, each a tuple or, of one label, bare.
+        counts: whether it only goes up.
+    """
+
+    name: str
+    text: str
+    value: Value
+    labels: Sequence[str] = ()
+    counts: bool = False
+
+
+class Gauges(Collector):
+    """A program's metrics, read when they are asked for.
+
+    Args:
+        prefix: of every name.
+        read: gives all families, every label set among them from the start.
+    """
+
+    def __init__(self, prefix: str, read: Callable[[], Iterator[Family]]) -> None:
+        self._prefix = prefix
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._read():
+            kind = CounterMetricFamily if family.counts else GaugeMetricFamily
+            metric = kind(f"{self._prefix}_{family.name}", family.text, labels=family.labels)
+            values = family.value if isinstance(family.value, Mapping) else {(): family.value}
+            for key, value in values.items():
+                parts = key if isinstance(key, tuple) else (key,)
+                metric.add_metric([str(part) for part in parts], value)
+            yield metric
+
+
+def make_pages(registry: CollectorRegistry, is_ready: Callable[[], bool], pages: Mapping[str, Page]) -> Starlette:
+    """The application.
+
+    Args:
+        registry: what `/metrics` shows.
+        is_ready: whether `/readyz` says 200, or 503.
+        pages: what is shown below `/debug/`, by name.
+    """
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        ready = is_ready()
+        return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
+
+    routes = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    return Starlette(routes=[*routes, *(Route(f"/debug/{name}", _shown(page)) for name, page in pages.items())])
+
+
+def _shown(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def show(request: Request) -> Response:
+        try:
+            content = page(request)
+            return JSONResponse(await content if inspect.isawaitable(content) else content)
+        except ValueError as exc:
+            return JSONResponse({"error": str(exc)}, 400)
+
+    return show
+
+
+@asynccontextmanager
+async def serve_pages(app: Starlette, bind_address: str | None) -> AsyncGenerator[str | None]:
+    """Serve them for as long as the block lasts; nothing when there is no address.
+
+    Args:
+        bind_address: host:port; port 0 takes any free one.
+    Yields:
+        The URL to reach them at from this machine.
+    Raises:
+        OSError: the address is taken or not ours.
+        ValueError: it is none.
+    """
+    if bind_address is None:
+        yield None
+        return
+    host, port = parse_bind_address(bind_address)
+    async with serve_http(app, host, port) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serve_socket(app: Starlette, path: Path | None) -> AsyncGenerator[None]:
+    """The same on a Unix socket that only its owner may use; nothing when there is no path. One that is left over is
+    replaced.
+
+    Raises:
+        OSError: no such folder, or too long a path.
+    """
+    if path is None:
+        yield
+        return
+    listening = _listen_on(path)
+    server = HttpServer(app)
+    async with open_background() as background:
+        background.start_soon(server.run, [trio.SocketListener(trio.socket.from_stdlib_socket(listening))])
+        try:
+            yield
+            await server.drain()
+        finally:
+            server.cut()
+            _unlink(path)
+
+
+def _listen_on(path: Path) -> socket.socket:
+    _unlink(path)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(str(path))
+        path.chmod(0o600)
+        listening.listen()
+    except OSError as exc:
+        listening.close()
+        raise OSError(exc.errno, f"cannot listen on {path}: {exc.strerror or exc}") from exc
+    return listening
+
+
+def _unlink(path: Path) -> None:
+    if path.is_socket():
+        path.unlink()
