@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import trio
@@ -62,7 +62,7 @@ class Gauges(Collector):
             metric = kind(f"{self._prefix}_{family.name}", family.text, labels=family.labels)
             values = family.value if isinstance(family.value, Mapping) else {(): family.value}
             for key, value in values.items():
-                parts = key if isinstance(key, tuple) else (key,)
+                parts = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
                 metric.add_metric([str(part) for part in parts], value)
             yield metric
 

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from agentmesh.errors import AddressError, MeshError, StreamResetError
-from agentmesh.membership.pages import Family, Gauges, make_pages
+from agentmesh.membership.pages import Family, Gauges, Page, make_pages
 from agentmesh.node.node import Node
 from agentmesh.protocols.ping import PING_ID, ping
 from agentmesh.services.table import SERVICE_TYPES
@@ -28,7 +28,7 @@ def node_pages(node: Node, *, debug: bool = False) -> Starlette:
     """
     registry = CollectorRegistry()
     registry.register(Gauges(PREFIX, lambda: _families(node)))
-    pages = {
+    pages: dict[str, Page] = {
         "mesh-info": lambda _: _mesh_info(node),
         "network-info": lambda _: _network_info(node),
         "connectivity": lambda request: _connectivity(node, request),
