@@ -3,21 +3,33 @@
 import re
 import shlex
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import click
 import pytest
 
-from agentmesh.cli import control_plane, main
+from agentmesh.cli import admin, control_plane, main
 from tests.control_plane.test_metrics import NAMES
 from tests.test_security_doc import default_of, written
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TEXT = (DOCS / "control-plane.md").read_text()
 BOTH = TEXT + (DOCS / "enrollment.md").read_text()
-FLAGS: list[tuple[str, str]] = re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", TEXT, re.MULTILINE)
-METRICS: list[tuple[str, str]] = re.findall(r"^\| `([a-z_]+)` \| ([^|]*)\|", TEXT, re.MULTILINE)
-LIMITS: list[tuple[str, str, str]] = re.findall(r"^\| `([A-Z_]+)` \| `([\w.]+)` \| (\S+) \|", TEXT, re.MULTILINE)
+SECTIONS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])
+
+
+def rows_of(section: str, pattern: str) -> list[Any]:
+    """What a pattern finds in the rows of a section's table; there is none that it does not fit."""
+    lines = [line for line in SECTIONS[section].splitlines() if line.startswith("| `")][section == "Administration" :]
+    found = [re.match(pattern, line) for line in lines]
+    assert None not in found, lines[found.index(None)]
+    return [match.groups() for match in found if match]
+
+
+FLAGS: list[tuple[str, str]] = rows_of("Settings", r"\| `(--[\w-]+)` \| (.*?) \|")
+METRICS: list[tuple[str, str]] = rows_of("Metrics", r"\| `([a-z_]+)` \| ([^|]*)\|")
+LIMITS: list[tuple[str, str, str]] = rows_of("Limits", r"\| `([A-Z_]+)` \| `([\w.]+)` \| (\S+) \|")
+ADMIN: list[tuple[str]] = rows_of("Administration", r"\| `([a-z ]+)` \| [^|]+ \|$")
 TYPED = re.findall(r"^    agentmesh (.*)$", BOTH.replace("\\\n", " "), re.MULTILINE)
 
 
@@ -44,8 +56,16 @@ def test_a_limit_is_as_the_document_says(name: str, where: str, default: str) ->
     assert written(default_of(name, where)) == default
 
 
-def test_every_row_was_read() -> None:
-    assert len(FLAGS) + len(METRICS) + len(LIMITS) == sum(line.startswith("| `") for line in TEXT.splitlines())
+def leaves(group: click.Group, before: str = "") -> set[str]:
+    """The commands that do something, by the words that call them."""
+    found = set[str]()
+    for name, command in inner(group).items():
+        found |= leaves(command, f"{before}{name} ") if isinstance(command, click.Group) else {before + name}
+    return found
+
+
+def test_every_command_of_admins_is_there() -> None:
+    assert {name for (name,) in ADMIN} == leaves(admin.command)
 
 
 @pytest.mark.parametrize("line", TYPED)
