@@ -6,7 +6,12 @@ from collections.abc import Callable
 import trio
 
 from agentmesh.control_plane.client import Issued
-from agentmesh.control_plane.errors import ControlPlaneError, EnrollmentRejectedError, UnauthorizedError
+from agentmesh.control_plane.errors import (
+    ControlPlaneError,
+    EnrollmentRejectedError,
+    RequestRefusedError,
+    UnauthorizedError,
+)
 from agentmesh.credentials import Credential, TrustedKeys
 from agentmesh.errors import CredentialError, RemoteProtocolError
 from agentmesh.identity import Identity
@@ -55,7 +60,11 @@ class Entry:
         """The saved credential, or None when it is of no use.
 
         It needs no control plane; but one that answers is asked for its keys first. When it is another one by now, and
-        we have a way in, the credential is of no use.
+        we have a way in, the credential is of no use. One that has expired is shown to the control plane, which may
+        redeem it all the same.
+
+        Raises:
+            ControlPlaneError, RemoteProtocolError: the credential has expired, and the control plane does not answer.
         """
         if saved.control_plane != self._enrollment.mesh:
             logger.warning("the saved credential is for another mesh", extra={"control_plane": saved.control_plane})
@@ -67,7 +76,7 @@ class Entry:
                 raise CredentialError("it is about to expire", "expired")
         except CredentialError as exc:
             logger.warning("the saved credential is of no use", extra={"reason": exc})
-            return None
+            return await self._recover(saved) if exc.reason == "expired" else None
         logger.info("resumed", extra={"peer": credential.peer, "role": credential.role})
         return credential
 
@@ -100,6 +109,21 @@ class Entry:
             return self._judge(issued.credential, self._verifier.trusted)
         except CredentialError:  # signed with a key that is newer than our last look
             return self._judge(issued.credential, await self._client.keys(self._verifier.trusted))
+
+    async def _recover(self, saved: SavedCredential) -> Credential | None:
+        """A new credential for the saved one, which is over; None when the control plane does not redeem it."""
+        try:
+            issued = await self._client.refresh(saved.token)
+        except RequestRefusedError as exc:
+            logger.info("it is not redeemed any more", extra={"reason": exc})
+            return None
+        try:
+            keys = await self._client.keys(saved.trusted)
+        except RemoteProtocolError:  # we were away for long: those that we knew may have retired, as when we first came
+            keys = await self._client.keys()
+        credential = self._judge(issued.credential, keys)
+        logger.info("recovered", extra={"peer": credential.peer, "role": credential.role})
+        return credential
 
     async def _current_keys(self, saved: TrustedKeys) -> TrustedKeys:
         """The control plane's keys; those that were saved when it is away."""

@@ -153,7 +153,7 @@ class Membership:
             self._credential = resumed or await self._entry.enroll(self._lack())
         # Of a saved credential nobody remembers. With one key there is no doubt; else it is renewed at the first look.
         self._issued_under = self.trusted.keys if resumed is None or len(self.trusted.keys) == 1 else frozenset()
-        if saved is None or resumed is None:
+        if saved is None or saved.token != self._credential.token:
             self._save()
         elif saved.trusted != self.trusted:
             self._try_save()

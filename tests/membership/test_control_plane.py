@@ -148,3 +148,28 @@ async def test_key_rotation_past_grace_while_members_offline(tmp_path: Path) -> 
         async with open_membership(state.identity(), way, state=state, wall_clock=clock) as membership:
             assert membership.trusted == plane.authority.trusted
             plane.authority.verify(membership.token(), membership.identity.peer)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_autonomous_recovery_while_members_offline(tmp_path: Path, allowed: bool) -> None:
+    """Who may, comes back after any time, with what it kept; and then as before."""
+    clock, state = Clock(), StateDir(tmp_path / "state")
+    async with control_plane(tmp_path, clock) as plane:
+        way = enrollment(plane, await plane.create_token(ROLE_NODE))
+        async with open_membership(state.identity(), way, state=state, wall_clock=clock) as membership:
+            first = membership.credential
+        assert await plane.store.access.set_autonomous_recovery(first.peer, allowed)
+        without = attrs.evolve(way, token=None)
+        for _ in range(2):
+            await plane.authority.rotate(grace=600.0)
+            await plane.authority.rotate(grace=600.0)
+            clock.now += 40 * 86400
+            opening = open_membership(state.identity(), without, state=state, wall_clock=clock)
+            if not allowed:
+                with pytest.raises(CredentialError, match="and no bootstrap token"):
+                    await opening.__aenter__()
+                continue
+            async with opening as membership:
+                assert (membership.credential.peer, membership.trusted) == (first.peer, plane.authority.trusted)
+                plane.authority.verify(membership.token(), first.peer)
+                assert await membership.renew()

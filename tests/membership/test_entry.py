@@ -87,15 +87,30 @@ async def test_a_saved_credential_of_another_mesh_is_not_shown_to_this_one(
     assert plane.calls["enroll"] == 2
 
 
-@pytest.mark.parametrize(("left", "enrollments"), [(300.0, 1), (299.0, 2)])
-async def test_what_is_about_to_expire_is_not_resumed_with(
-    autojump_clock: MockClock, state: StateDir, left: float, enrollments: int
+@pytest.mark.parametrize(("left", "renewals"), [(300.0, 0), (299.0, 1)])
+async def test_what_is_about_to_expire_is_renewed_and_spends_no_token(
+    autojump_clock: MockClock, state: StateDir, left: float, renewals: int
 ) -> None:
     plane = Plane(ttl=HOUR)
     await membership_of(plane, state.identity(), state).begin()
     await trio.sleep(HOUR - left)
+    membership = membership_of(plane, state.identity(), state)
+    await membership.begin()
+    assert (plane.calls["enroll"], plane.calls["refresh"]) == (1, renewals)
+    saved = state.load()
+    assert saved is not None
+    assert saved.token == membership.token() == plane.last[state.identity().peer].credential
+
+
+async def test_what_has_expired_is_not_redeemed_and_costs_a_token(autojump_clock: MockClock, state: StateDir) -> None:
+    plane = Plane(ttl=HOUR)
     await membership_of(plane, state.identity(), state).begin()
-    assert plane.calls["enroll"] == enrollments
+    await trio.sleep(HOUR + 1)
+    await membership_of(plane, state.identity(), state).begin()
+    assert (plane.calls["enroll"], plane.calls["refresh"]) == (2, 1)
+    await trio.sleep(HOUR + 1)
+    with pytest.raises(CredentialError, match="and no bootstrap token"):
+        await membership_of(plane, state.identity(), state, token=None).begin()
 
 
 async def test_a_control_plane_with_other_keys_is_another_mesh(autojump_clock: MockClock, state: StateDir) -> None:
