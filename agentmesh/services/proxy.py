@@ -2,7 +2,9 @@
 
 import functools
 import ssl
-from contextlib import ExitStack, aclosing
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
 import httpcore2
 import trio
@@ -10,22 +12,14 @@ import trio
 from agentmesh.errors import ServiceError
 from agentmesh.protocols.http import Receive, Scope, Send
 from agentmesh.services.answers import Answer
-from agentmesh.services.headers import FORWARDED, end_to_end, relocated
-from agentmesh.services.seam import Incoming, SeamStream, exchange
+from agentmesh.services.headers import FORWARDED, Headers, end_to_end, relocated
+from agentmesh.services.passing import Head, NoAnswerError, pass_on
 
 CONNECT_TIMEOUT = 10.0  # seconds until a backend has accepted a connection, its TLS handshake included
 SEND_TIMEOUT = 300.0  # seconds a backend may take nothing of a request that is ready for it
 
 # `Expect` was answered by the mesh, which asks for a body as the backend takes it.
 _NOT_PASSED_ON = FORWARDED | {b"host", b"expect"}
-
-_BROKEN = (
-    httpcore2.ReadError,
-    httpcore2.WriteError,
-    httpcore2.WriteTimeout,
-    httpcore2.LocalProtocolError,
-    httpcore2.RemoteProtocolError,
-)
 
 
 class ReverseProxy:
@@ -54,36 +48,26 @@ class ReverseProxy:
             ServiceError: the backend died in its answer; the caller's stream is to be cut.
         """
         try:
-            stream = await self._connect()
+            stream, abort = await self._connect()
         except (OSError, trio.TooSlowError, trio.BrokenResourceError):
             await Answer(502, "backend-unreachable", f"the server of {_service(scope)} cannot be reached").send(send)
             return
         try:
-            await self._pass_on(stream, scope, receive, send)
+            head, changed = self._head(scope), partial(self._relocated, scope)
+            await pass_on(stream, abort, head, scope, receive, send, changed=changed, send_timeout=SEND_TIMEOUT)
+        except NoAnswerError:
+            await Answer(502, "backend-failed", f"the server of {_service(scope)} gave no answer").send(send)
+        except ServiceError as exc:
+            raise ServiceError(f"the server of {_service(scope)} broke off its answer") from exc
         finally:
-            stream.abort()
+            abort()
 
-    async def _pass_on(self, stream: SeamStream, scope: Scope, receive: Receive, send: Send) -> None:
-        body, pieces = trio.open_memory_channel[bytes](0)
-        broken: Exception | None = None
-        async with trio.open_nursery() as nursery, pieces:
-            nursery.start_soon(_follow, receive, body, nursery.cancel_scope)
-            try:
-                incoming = await exchange(stream, self._request(scope, pieces))
-            except _BROKEN:
-                await Answer(502, "backend-failed", f"the server of {_service(scope)} gave no answer").send(send)
-            else:
-                broken = await self._relay(incoming, scope, send)
-            nursery.cancel_scope.cancel()
-        if broken is not None:
-            raise ServiceError(f"the server of {_service(scope)} broke off its answer") from broken
-
-    async def _connect(self) -> SeamStream:
+    async def _connect(self) -> tuple[trio.abc.Stream, Callable[[], None]]:
         host, port = self._url.origin.host.decode("ascii"), self._url.origin.port
         with trio.fail_after(CONNECT_TIMEOUT):
             if self._url.scheme == b"http":
                 plain = await trio.open_tcp_stream(host, port)
-                return SeamStream(plain, plain.socket.close)
+                return plain, plain.socket.close
             tls = self._tls or _system_tls()
             secured = await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=tls)
             socket = secured.transport_stream.socket
@@ -91,53 +75,16 @@ class ReverseProxy:
                 undo.callback(socket.close)
                 await secured.do_handshake()
                 undo.pop_all()
-            return SeamStream(secured, socket.close)
+            return secured, socket.close
 
-    def _request(self, scope: Scope, pieces: trio.MemoryReceiveChannel[bytes]) -> httpcore2.Request:
-        names = {name for name, _ in scope["headers"]}
-        headers = [(b"Host", _authority(self._url)), *end_to_end(scope["headers"], but=_NOT_PASSED_ON)]
-        if b"transfer-encoding" in names:
-            headers.append((b"Transfer-Encoding", b"chunked"))
+    def _head(self, scope: Scope) -> Head:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         target = (self._base + _rest(scope) or b"/") + query
-        url = httpcore2.URL(scheme=self._url.scheme, host=self._url.host, port=self._url.port, target=target)
-        has_body = names & {b"content-length", b"transfer-encoding"}
-        return httpcore2.Request(
-            scope["method"],
-            url,
-            headers=[*headers, (b"Connection", b"close")],
-            content=pieces if has_body else None,
-            extensions={"timeout": {"write": SEND_TIMEOUT}},
-        )
+        headers = [(b"Host", _authority(self._url)), *end_to_end(scope["headers"], but=_NOT_PASSED_ON)]
+        return Head(scope["method"], target, headers)
 
-    async def _relay(self, incoming: Incoming, scope: Scope, send: Send) -> Exception | None:
-        """Pass the answer on. What broke it off, if something did."""
-        headers = relocated(end_to_end(incoming.headers), self._origin, self._base, scope["root_path"].encode())
-        await send({"type": "http.response.start", "status": incoming.status, "headers": headers})
-        try:
-            async with aclosing(incoming.parts()) as parts:
-                async for part in parts:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-        except _BROKEN as exc:
-            return exc
-        await incoming.aclose()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return None
-
-
-async def _follow(receive: Receive, body: trio.MemorySendChannel[bytes], working: trio.CancelScope) -> None:
-    """Hand the request's body over as it comes, and stop everything when the caller leaves."""
-    async with body:
-        more = True
-        while more and (message := await receive())["type"] == "http.request":
-            more = message.get("more_body", False)
-            if piece := message.get("body"):
-                await body.send(piece)
-        if more:
-            working.cancel()
-            return
-    await receive()  # the whole request was there, so this can only be http.disconnect
-    working.cancel()
+    def _relocated(self, scope: Scope, headers: Headers) -> Headers:
+        return relocated(headers, self._origin, self._base, scope["root_path"].encode())
 
 
 def _rest(scope: Scope) -> bytes:

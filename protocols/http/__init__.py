@@ -12,7 +12,16 @@ stream. This package is the provider's side: it serves any ASGI 3 application, w
 `client`, in `X-Peer-Id` and in `scope["extensions"]["agentmesh"]["peer"]`. The caller's side is `agentmesh.services`.
 """
 
-from agentmesh.protocols.http.asgi import ASGIApp, Message, Receive, Scope, Send, peer_of
+from agentmesh.protocols.http.asgi import (
+    INFORMATIONAL,
+    TRAILERS,
+    ASGIApp,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    peer_of,
+)
 from agentmesh.protocols.http.driver import CallerLeftError, protocol, serve_http
 from agentmesh.protocols.http.wire import (
     CREDENTIAL_HEADER,
@@ -27,8 +36,10 @@ __all__ = [
     "CREDENTIAL_HEADER",
     "ERROR_HEADER",
     "HTTP_ID",
+    "INFORMATIONAL",
     "MESH_HEADERS",
     "PEER_HEADER",
+    "TRAILERS",
     "ASGIApp",
     "CallerLeftError",
     "HttpLimits",

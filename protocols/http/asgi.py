@@ -16,6 +16,11 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 EXTENSION = "agentmesh"
 
+# What ASGI has no words for. `TRAILERS` is a key of the last http.request, with the trailers of the request if it has
+# some; a message of the type `INFORMATIONAL`, with a status and headers, is a 1xx before the answer.
+TRAILERS = "agentmesh.trailers"
+INFORMATIONAL = "agentmesh.response.informational"
+
 
 def scope_of(request: RequestReceived, peer: PeerId) -> Scope:
     """The ASGI scope of `request`, called by `peer`. Whatever the caller said of its own peer ID is replaced."""
@@ -34,7 +39,7 @@ def scope_of(request: RequestReceived, peer: PeerId) -> Scope:
         "headers": headers,
         "client": (str(peer), 0),
         "server": None,
-        "extensions": {EXTENSION: {"peer": peer}},
+        "extensions": {EXTENSION: {"peer": peer}, "http.response.trailers": {}, INFORMATIONAL: {}},
     }
 
 

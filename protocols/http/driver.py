@@ -8,7 +8,7 @@ import trio
 
 from agentmesh.abc import Admission, Stream, StreamLimits
 from agentmesh.errors import ErrorCode, LocalProtocolError
-from agentmesh.protocols.http.asgi import ASGIApp, Message, scope_of
+from agentmesh.protocols.http.asgi import INFORMATIONAL, TRAILERS, ASGIApp, Message, scope_of
 from agentmesh.protocols.http.events import BodyReceived, CallerLeft, RequestReceived, RequestRefused
 from agentmesh.protocols.http.machine import GONE, ServerExchange, State
 from agentmesh.protocols.http.wire import DEFAULT_LIMITS, HTTP_ID, HttpLimits
@@ -96,6 +96,8 @@ class AsgiExchange:
         self._stream = stream
         self._machine = machine
         self._limits = limits
+        self._promised_trailers = False
+        self._trailers: list[tuple[bytes, bytes]] = []
         self._arrived = trio.lowlevel.ParkingLot()  # `receive` waits here for the caller
         self._room = trio.lowlevel.ParkingLot()  # the reader waits here for the application
         self._unsent = trio.Event()  # the writer waits for it
@@ -143,9 +145,10 @@ class AsgiExchange:
             await self._flush()
         while True:
             match self._machine.next_event():
-                case BodyReceived(data, more):
+                case BodyReceived(data, more, trailers):
                     self._room.unpark_all()
-                    return {"type": "http.request", "body": data, "more_body": more}
+                    message: Message = {"type": "http.request", "body": data, "more_body": more}
+                    return {**message, TRAILERS: list(trailers)} if trailers else message
                 case None if self._machine.state not in GONE and not self._over.is_set():
                     await self._arrived.park()
                 case _:
@@ -161,19 +164,27 @@ class AsgiExchange:
         self._check_caller()
         match message["type"]:
             case "http.response.start":
+                self._promised_trailers = message.get("trailers", False)
                 self._machine.send_response(message["status"], message.get("headers", ()))
                 self._unsent.set()  # it leaves with the first piece of the body, or by itself if that takes its time
             case "http.response.body":
-                await self._send_body(bytes(message.get("body", b"")), message.get("more_body", False))
+                more = message.get("more_body", False) or self._promised_trailers
+                await self._send_body(bytes(message.get("body", b"")), more)
+            case "http.response.trailers" if not self._promised_trailers:
+                await trio.lowlevel.checkpoint()  # too late: the answer may be over; dropped
             case "http.response.trailers":
-                await trio.lowlevel.checkpoint()  # not offered in the scope; dropped
+                self._trailers += message.get("headers", ())
+                await self._send_body(b"", message.get("more_trailers", False))
+            case str(kind) if kind == INFORMATIONAL:
+                self._machine.send_informational(message["status"], message.get("headers", ()))
+                await self._flush()
             case other:
                 raise LocalProtocolError(f"no answer to a request: {other!r}")
 
     async def _send_body(self, data: bytes, more: bool) -> None:
         self._machine.send_body(data)
         if not more:
-            self._machine.send_end()
+            self._machine.send_end(self._trailers)
         await self._flush()
         self._check_caller()
 

@@ -16,10 +16,11 @@ class RequestReceived:
 
 @attrs.frozen
 class BodyReceived:
-    """A piece of the request's body. Trailers are dropped."""
+    """A piece of the request's body."""
 
     data: bytes
     more: bool  # False: the request is whole
+    trailers: tuple[tuple[bytes, bytes], ...] = ()  # of a chunked request, behind its last piece
 
 
 @attrs.frozen

@@ -36,6 +36,7 @@ class Input(enum.Enum):
     LEFT = "caller left"
     TIMEOUT = "timeout"
     ANSWER = "send_response"
+    INTERIM = "send_informational"
     PIECE = "send_body"
     END = "send_end"
 
@@ -45,16 +46,16 @@ class Input(enum.Enum):
 ROWS: dict[State, tuple[State | None, ...]] = {
     #                 HEAD             MALFORMED       LEFT            TIMEOUT
     State.AWAITING:  (State.OPEN,      State.REFUSED,  State.CUT,      State.REFUSED,
-                      None, None, None),
+                      None, None, None, None),
     State.OPEN:      (State.OPEN,      State.REFUSED,  State.CUT,      State.OPEN,
-                      State.ANSWERING, None, None),
+                      State.ANSWERING, State.OPEN, None, None),
     State.ANSWERING: (State.ANSWERING, State.CUT,      State.CUT,      State.ANSWERING,
-                      None, State.ANSWERING, State.ANSWERED),
+                      None, None, State.ANSWERING, State.ANSWERED),
     State.ANSWERED:  (State.ANSWERED,  State.ANSWERED, State.ANSWERED, State.ANSWERED,
-                      None, None, None),
+                      None, None, None, None),
     State.REFUSED:   (State.REFUSED,) * len(Input),
     State.CUT:       (State.CUT,) * len(Input),
-    #                 ANSWER           PIECE            END
+    #                 ANSWER           INTERIM     PIECE            END
 }
 # fmt: on
 TRANSITIONS = {(state, got): to for state, row in ROWS.items() for got, to in zip(Input, row, strict=True)}
@@ -85,6 +86,7 @@ class ServerExchange:
         self._body = bytearray()
         self._out: list[bytes] = []
         self._has_body = True  # the answer: not to HEAD, not 204 or 304
+        self._takes_trailers = False  # the answer: of a body in chunks
 
     @property
     def unread(self) -> int:
@@ -136,8 +138,11 @@ class ServerExchange:
         if self._body and not (self._events and isinstance(self._events[0], RequestReceived)):
             data = bytes(self._body)
             self._body.clear()
-            last = self._events.popleft() if self._events else None
-            return BodyReceived(data, more=last is None)
+            match self._events.popleft() if self._events else None:
+                case BodyReceived(trailers=trailers):
+                    return BodyReceived(data, more=False, trailers=trailers)
+                case _:
+                    return BodyReceived(data, more=True)
         return self._events.popleft() if self._events else None
 
     # ── from the application ──
@@ -146,6 +151,19 @@ class ServerExchange:
         """Ask for the body that the caller holds back."""
         if self.awaits_continue:
             self._write(h11.InformationalResponse(status_code=100, headers=[]))
+
+    def send_informational(self, status: int, headers: Headers) -> None:
+        """Say something before the answer, 103 Early Hints for one; dropped when the caller speaks HTTP/1.0.
+
+        Raises:
+            LocalProtocolError: the answer has begun, the status is none of 1xx or is 101, or a header cannot be written.
+        """
+        if not 100 <= status < 200 or status == 101:
+            raise LocalProtocolError(f"{status} is not said before an answer")
+        kept = [(name, value) for name, value in headers if name.lower() not in CONNECTION_HEADERS]
+        speaks_1_1 = self._h11.their_http_version != b"1.0"
+        if self._step(Input.INTERIM) is State.OPEN and speaks_1_1:
+            self._write(h11.InformationalResponse(status_code=status, headers=kept, reason=REASONS.get(status, b"")))
 
     def send_response(self, status: int, headers: Headers) -> None:
         """Begin the answer. Framing and connection headers are set as the exchange needs them.
@@ -161,6 +179,8 @@ class ServerExchange:
             raise LocalProtocolError(str(exc)) from exc
         if self._step(Input.ANSWER) is State.ANSWERING:
             self._has_body = self._has_body and status not in BODILESS
+            sized = any(name == b"content-length" for name, _ in response.headers)
+            self._takes_trailers = self._has_body and not sized and self._h11.their_http_version != b"1.0"
             self._write(response)
 
     def send_body(self, data: bytes) -> None:
@@ -172,14 +192,17 @@ class ServerExchange:
         if self._step(Input.PIECE) is State.ANSWERING and data and self._has_body:
             self._write(h11.Data(data=data))
 
-    def send_end(self) -> None:
+    def send_end(self, trailers: Headers = ()) -> None:
         """Finish the answer. The driver then ends its side of the stream.
 
+        Args:
+            trailers: to come behind the body; dropped where none can: only a body in chunks has them.
         Raises:
             LocalProtocolError: no answer was begun, or it is shorter than its Content-Length.
         """
         if self._after(Input.END) is State.ANSWERED:
-            self._write(h11.EndOfMessage())  # raises when the answer is too short: then it stays unfinished
+            headers = list(trailers) if self._takes_trailers else []
+            self._write(h11.EndOfMessage(headers=headers))  # raises when it is too short: then it stays unfinished
             self._step(Input.END)
 
     def data_to_send(self) -> bytes:
@@ -205,8 +228,8 @@ class ServerExchange:
                     self._take_head(request)
                 case h11.Data(data=data):
                     self._take_body(data)
-                case h11.EndOfMessage():
-                    self._take_end()
+                case h11.EndOfMessage(headers=trailers):
+                    self._take_end(tuple(trailers))
                     return
                 case h11.ConnectionClosed():
                     raise RemoteProtocolError("no request came")
@@ -232,11 +255,11 @@ class ServerExchange:
         if self.state is not State.ANSWERED:
             self._body += data
 
-    def _take_end(self) -> None:
+    def _take_end(self, trailers: tuple[tuple[bytes, bytes], ...]) -> None:
         if self._h11.trailing_data[0]:
             raise RemoteProtocolError("a second request on one stream")
         if self.state is not State.ANSWERED:
-            self._events.append(BodyReceived(b"", more=False))
+            self._events.append(BodyReceived(b"", more=False, trailers=trailers))
 
     def _malformed(self, reason: str, status: int = 400) -> None:
         was = self.state

@@ -10,8 +10,11 @@ from agentmesh.abc import Admission
 from agentmesh.errors import StreamResetError
 from agentmesh.protocols.http import (
     HTTP_ID,
+    INFORMATIONAL,
+    TRAILERS,
     CallerLeftError,
     HttpLimits,
+    Message,
     Receive,
     Scope,
     Send,
@@ -213,3 +216,22 @@ async def test_cancelling_the_provider_at_every_await_leaves_nothing(caplog: pyt
 
     assert await cancel_at_every_await(once) > 15
     assert caplog.records == []
+
+
+async def test_trailers_and_early_words_go_both_ways() -> None:
+    received: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": INFORMATIONAL, "status": 103, "headers": [(b"link", b"</a>")]})
+        await send({"type": "http.response.start", "status": 200, "trailers": True})
+        received.append(await receive())
+        await send({"type": "http.response.body", "body": b"hi"})
+        await send({"type": "http.response.trailers", "headers": [(b"a", b"1")], "more_trailers": True})
+        await send({"type": "http.response.trailers", "headers": [(b"b", b"2")]})
+
+    request = GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nSum: 3\r\n\r\n")
+    async with open_mesh(app) as mesh:
+        answer = await ask(mesh, request)
+    assert received == [{"type": "http.request", "body": b"x", "more_body": False, TRAILERS: [(b"sum", b"3")]}]
+    assert answer.startswith(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"2\r\nhi\r\n0\r\na: 1\r\nb: 2\r\n\r\n")

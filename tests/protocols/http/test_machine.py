@@ -56,8 +56,9 @@ def test_pieces_that_came_meanwhile_are_one() -> None:
     machine.receive_data(b"1\r\na\r\n" * 3, 0.0)
     assert machine.unread == 3
     assert events(machine) == [BodyReceived(b"aaa", more=True)]
-    machine.receive_data(b"1\r\nb\r\n0\r\nTrailer: dropped\r\n\r\n", 0.0)
-    assert events(machine) == [BodyReceived(b"b", more=False)]
+    machine.receive_data(b"1\r\nb\r\n0\r\nTrailer: t\r\nTrailer: u\r\n\r\n", 0.0)
+    trailers = ((b"trailer", b"t"), (b"trailer", b"u"))
+    assert events(machine) == [BodyReceived(b"b", more=False, trailers=trailers)]
 
 
 def test_a_caller_that_ends_its_side_behind_a_whole_request_waits_for_its_answer() -> None:

@@ -66,8 +66,56 @@ def test_continue_is_said_once_and_only_to_who_waits() -> None:
     assert not machine.awaits_continue
 
 
+def test_trailers_come_behind_a_body_in_chunks() -> None:
+    machine = answering()
+    machine.send_response(200, [])
+    machine.send_body(b"abc")
+    machine.send_end([(b"X-Sum", b"1"), (b"X-Sum", b"2")])
+    assert machine.data_to_send().endswith(b"3\r\nabc\r\n0\r\nX-Sum: 1\r\nX-Sum: 2\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "headers", "body"),
+    [(b"GET / HTTP/1.0", [], b"hi"), (b"GET / HTTP/1.1", OK, b"hi"), (b"HEAD / HTTP/1.1", [], b"")],
+)
+def test_trailers_are_dropped_where_none_can_be(
+    request_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    machine = answering(request_line + b"\r\nHost: h\r\n\r\n")
+    machine.send_response(200, headers)
+    machine.send_body(b"hi")
+    machine.send_end([(b"X-Sum", b"1")])
+    out = machine.data_to_send()
+    assert answer(out, request_line.split()[0].decode())[2] == body
+    assert b"X-Sum" not in out
+
+
+def test_something_is_said_before_the_answer() -> None:
+    machine = answering()
+    machine.send_informational(103, [(b"Link", b"</a>"), (b"Connection", b"close")])
+    machine.send_informational(102, [])
+    assert machine.data_to_send() == b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
+    machine.send_response(200, OK)
+    machine.send_body(b"hi")
+    machine.send_end()
+    assert answer(machine.data_to_send())[2] == b"hi"
+
+
+def test_an_old_caller_hears_nothing_before_the_answer() -> None:
+    machine = answering(b"GET / HTTP/1.0\r\n\r\n")
+    machine.send_informational(103, [])
+    assert machine.data_to_send() == b""
+
+
+@pytest.mark.parametrize("status", [99, 101, 200])
+def test_only_1xx_is_said_before_the_answer(status: int) -> None:
+    with pytest.raises(LocalProtocolError):
+        answering().send_informational(status, [])
+
+
 COMMANDS: dict[Input, Callable[[ServerExchange], None]] = {
     Input.ANSWER: lambda machine: machine.send_response(200, OK),
+    Input.INTERIM: lambda machine: machine.send_informational(103, []),
     Input.PIECE: lambda machine: machine.send_body(b"x"),
     Input.END: lambda machine: machine.send_end(),
 }
