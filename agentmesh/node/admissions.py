@@ -5,12 +5,13 @@ through one there is a handshake, on the very session that the circuit will use.
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 
 import trio
 
 from agentmesh.credentials import ROLE_ROUTER
-from agentmesh.errors import CredentialError, DialError, RemoteProtocolError, SessionClosedError
+from agentmesh.errors import CredentialError, DialError, RejectedError, RemoteProtocolError, SessionClosedError
 from agentmesh.membership import Membership
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.protocols.auth import AUTH_ID, authenticate
@@ -67,7 +68,7 @@ class RouterAdmissions:
                     await self._changed.wait()
 
     async def connect(self, relay: PeerId, addresses: Sequence[Address]) -> None:
-        """Have a session to a relay, for a circuit. If it is a router of this mesh, be admitted there.
+        """Have a session to a relay, for a circuit. If it is a router of this mesh, listed or not, be admitted there.
 
         Args:
             relay: the relay.
@@ -79,7 +80,9 @@ class RouterAdmissions:
         """
         await self._bound.wait()
         if self._catalogue.state(relay) is None:
-            await self._host.connect(relay, addresses)
+            session = await self._host.connect(relay, addresses)
+            with suppress(RejectedError, CredentialError):  # no router: it relays for whomever it likes
+                await self._admit_once(session)
         else:
             await self.open_session(relay)
 

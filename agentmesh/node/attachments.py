@@ -77,6 +77,7 @@ class Attachments:
         goaways.on_sent_away(self._sent_away)
         self._beside = beside
         self._reserved: set[PeerId] = set()
+        self._on_change: list[Callable[[], None]] = []
         self._changed = trio.Event()
         self._missing = Signal()
 
@@ -93,6 +94,10 @@ class Attachments:
             for record in self._held
             for address in record.addresses
         )
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Have `callback()` called, synchronously, when `addresses` may be others. It must not raise."""
+        self._on_change.append(callback)
 
     async def wait_ready(self) -> None:
         """Until one router is held."""
@@ -120,6 +125,8 @@ class Attachments:
     def _notify(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+        for callback in self._on_change:
+            callback()
 
     # ── one router ──
 

@@ -18,14 +18,16 @@ from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans,
 from agentmesh.membership.news import News, keep_linked
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
+from agentmesh.node.announcer import Announcer, announcing
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.goaways import GoAways
-from agentmesh.node.node import Node
+from agentmesh.node.node import Node, addresses_of
 from agentmesh.node.paths import Paths
 from agentmesh.node.selection import Selection
 from agentmesh.protocols import auth, http, identify, ping
+from agentmesh.protocols.directory import DirectoryClient
 from agentmesh.protocols.floodsub import Floodsub, Policy, Role
 from agentmesh.protocols.relay import RelayClient
 from agentmesh.runtime.host import open_host
@@ -129,18 +131,24 @@ async def run_node_as(
         ) as host,
         open_background() as nursery,
     ):
-        info, wall_clock = membership.info, membership.wall_clock
-        links = [partial(keep_linked, floodsub, rng)]
-        attachments = Attachments(
-            host, admissions, catalogue, goaways, info, wall_clock, rng, links, config.monitor_interval
-        )
+        clock, links = membership.wall_clock, [partial(keep_linked, floodsub, rng)]
+        monitor = config.monitor_interval
+        attachments = Attachments(host, admissions, catalogue, goaways, membership.info, clock, rng, links, monitor)
         enforce_bans(membership, host)
         for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub)):
             nursery.start_soon(work)
-        with trio.move_on_after(config.ready_timeout):
-            await attachments.wait_ready()
-            await rules.wait_known()
-        yield Node(host, membership, attachments, floodsub, rules, services, Paths(host, catalogue))
+        directory = DirectoryClient(host.open_stream, lambda: attachments.routers)
+        announcer = Announcer(directory, services, partial(addresses_of, host, attachments), clock, rng)
+        async with announcing(announcer, host.peer, attachments):
+            await _wait_ready(attachments, rules, config.ready_timeout)
+            spoken_to = floodsub, announcer, directory, rules, services
+            yield Node(host, membership, attachments, *spoken_to, Paths(host, catalogue, directory))
+
+
+async def _wait_ready(attachments: Attachments, rules: Rulebook, timeout: float) -> None:
+    with trio.move_on_after(timeout):
+        await attachments.wait_ready()
+        await rules.wait_known()
 
 
 def open_node(

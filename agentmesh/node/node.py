@@ -11,15 +11,22 @@ from agentmesh.errors import NotConnectedError
 from agentmesh.membership import Membership
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.membership.topics import MESH_TOPICS, PUBLISH, SUBSCRIBE, topic_call
+from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.paths import Paths
 from agentmesh.protocols import http
+from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
 from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
 from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
 from agentmesh.services.table import ServiceKey
 from agentmesh.types import Address, PeerId, ProtocolId
+
+
+def addresses_of(host: Host, attachments: Attachments) -> tuple[Address, ...]:
+    """Where a node can be dialled: where it listens, and circuits through the routers it holds."""
+    return (*(address for address in host.addresses if address.circuit is None), *attachments.addresses)
 
 
 @attrs.frozen
@@ -31,12 +38,15 @@ class Node:
         membership: its standing in the mesh.
         attachments: the routers it holds.
         floodsub: what it hears and says through them.
+        announcer: what it tells the directory of itself.
     """
 
     host: Host
     membership: Membership
     attachments: Attachments
     floodsub: Floodsub
+    announcer: Announcer
+    _directory: DirectoryClient
     _rules: Rulebook
     _services: ServiceTable
     _paths: Paths
@@ -53,8 +63,7 @@ class Node:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where others can dial it: where it listens, and circuits through the routers it holds."""
-        direct = (address for address in self.host.addresses if address.circuit is None)
-        return (*direct, *self.attachments.addresses)
+        return addresses_of(self.host, self.attachments)
 
     @property
     def services(self) -> tuple[ServiceKey, ...]:
@@ -137,6 +146,26 @@ class Node:
         self._check_topic(topic, SUBSCRIBE)
         with self.floodsub.subscribe(topic, max_unread) as reader:
             yield reader
+
+    async def find_providers(self, type: str, name: str | None = None, limit: int = DEFAULT_LIMIT) -> tuple[Found, ...]:
+        """Who serves something, as the directory has it.
+
+        Args:
+            type: of the service.
+            name: of the service; None for whoever serves the type.
+            limit: how many to find at most.
+        Returns:
+            Each with its peer ID and addresses; perhaps none, perhaps some that are gone since.
+        Raises:
+            NotConnectedError: there is no router to ask.
+            DialError: none of them could answer.
+            ValueError: no such type or name.
+        """
+        return await self._directory.find_providers(service_key(type, name), limit)
+
+    async def find_peer(self, peer: PeerId) -> Found | None:
+        """Where a member is, as the routers know; None when they do not. Raises as `find_providers`."""
+        return await self._directory.find_peer(peer)
 
     def _check_topic(self, topic: str, verb: str) -> None:
         if topic.startswith(MESH_TOPICS):

@@ -1,15 +1,19 @@
 """How to reach another member: over the session there is, else by a circuit through a router that both can use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 import trio
 
 from agentmesh.abc import Session, Stream
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import DialError, NotConnectedError
-from agentmesh.node.catalogue import Catalogue
+from agentmesh.node.catalogue import Catalogue, State
+from agentmesh.protocols.directory import DirectoryClient
 from agentmesh.runtime.host import Host
 from agentmesh.types import Address, PeerId, ProtocolId
+
+FIND_TIMEOUT = 5.0  # seconds to hear where a peer is
 
 
 class Paths:
@@ -19,10 +23,12 @@ class Paths:
         host: the node's. Its circuit transport sees to it that the node is admitted at a router before it asks it for a
             circuit.
         catalogue: the routers, and which of them are attached.
+        directory: says where a member is that the attached routers do not reach.
     """
 
-    def __init__(self, host: Host, catalogue: Catalogue) -> None:
+    def __init__(self, host: Host, catalogue: Catalogue, directory: DirectoryClient) -> None:
         self._host = host
+        self._directory = directory
         self._catalogue = catalogue
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
@@ -39,8 +45,9 @@ class Paths:
     async def connect(self, peer: PeerId) -> Session:
         """The session to `peer`: the standing one, or a new one by the first circuit that comes about.
 
-        The attached routers are asked first, all at once. A peer that they do not reach may be attached elsewhere: then
-        the others are asked, in groups of as many addresses as the host dials at once.
+        The attached routers are asked for one first, all at once. Where a peer is that they do not reach, their
+        directory may know. Else it may be attached elsewhere all the same: the other routers are asked, in groups of as
+        many addresses as the host dials at once.
 
         Raises:
             NotConnectedError, DialError: as `open_stream`.
@@ -50,9 +57,10 @@ class Paths:
             await trio.lowlevel.checkpoint()
             return session
         failure: DialError | None = None
-        for routers in self._groups():
+        for find in self._ways(peer):
             try:
-                return await self._host.connect(peer, [_circuit(router, peer) for router in routers])
+                if addresses := await find():
+                    return await self._host.connect(peer, addresses)
             except DialError as exc:
                 failure = exc
         if (retired := self._retired(peer)) is not None:
@@ -65,6 +73,29 @@ class Paths:
         """A session whose path is about to end, and lasts for a moment: better than none."""
         return next((one for one in self._host.connections.sessions_of(peer) if one.accepts_streams), None)
 
+    def _ways(self, peer: PeerId) -> Iterator[Callable[[], Awaitable[Sequence[Address]]]]:
+        for number, routers in enumerate(self._groups()):
+            yield partial(_circuits, routers, peer)
+            if not number:
+                yield partial(self._announced, peer)
+
+    async def _announced(self, peer: PeerId) -> Sequence[Address]:
+        """Where a peer says it is, but for circuits through routers that have been asked."""
+        with trio.move_on_after(FIND_TIMEOUT):
+            found = await self._directory.find_peer(peer)
+            return self._usable(found.addresses) if found else ()
+        return ()
+
+    def _usable(self, addresses: Sequence[Address]) -> Sequence[Address]:
+        """One address for each router that is known: it is dialled by what the catalogue says of it."""
+        usable = dict[PeerId | Address, Address]()
+        for address in addresses:
+            relay = _relay_of(address)
+            state = None if relay is None else self._catalogue.state(relay)
+            if state is not State.ATTACHED:
+                usable.setdefault(address if relay is None or state is None else relay, address)
+        return list(usable.values())
+
     def _groups(self) -> Iterator[Sequence[RouterRecord]]:
         """The routers to ask, group after group; none when none is attached."""
         attached = self._catalogue.attached
@@ -76,6 +107,15 @@ class Paths:
         size = self._host.config.max_dial_addresses
         for start in range(0, len(others), size):
             yield others[start : start + size]
+
+
+async def _circuits(routers: Sequence[RouterRecord], peer: PeerId) -> Sequence[Address]:
+    await trio.lowlevel.checkpoint()
+    return [_circuit(router, peer) for router in routers]
+
+
+def _relay_of(address: Address) -> PeerId | None:
+    return address.circuit[0].peer if address.circuit is not None else None
 
 
 def _circuit(router: RouterRecord, peer: PeerId) -> Address:

@@ -11,6 +11,7 @@ from agentmesh.services.client2 import MeshClient2, MeshTransport2
 from agentmesh.services.dispatch import Authorize, Dispatcher
 from agentmesh.services.lifespan import running
 from agentmesh.services.names import canonical_url, host_name, peer_of_host
+from agentmesh.services.probe import answers
 from agentmesh.services.proxy import ReverseProxy
 from agentmesh.services.table import SERVICE_TYPES, ServiceKey, ServiceTable, Target
 
@@ -30,6 +31,7 @@ __all__ = [
     "ServiceKey",
     "ServiceTable",
     "Target",
+    "answers",
     "canonical_url",
     "host_name",
     "peer_of_host",

@@ -1,7 +1,7 @@
 """What this member serves: services by type and name. Plain data; nothing here waits."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import httpcore2
@@ -33,6 +33,11 @@ class ServiceTable:
 
     def __init__(self) -> None:
         self._targets: dict[ServiceKey, Target] = {}
+        self._on_change: list[Callable[[], None]] = []
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Have `callback()` called, synchronously, when a service comes or goes. It must not raise."""
+        self._on_change.append(callback)
 
     def register(self, type: str, name: str, target: Target) -> ServiceKey:
         """Serve `target` as `/<type>/<name>/...` from now on.
@@ -51,11 +56,13 @@ class ServiceTable:
         if key in self._targets:
             raise ValueError(f"{key} is served already")
         self._targets[key] = target
+        self._notify()
         return key
 
     def unregister(self, type: str, name: str) -> None:
         """Stop serving; requests under way go on. KeyError when there is no such service."""
         del self._targets[ServiceKey(type, name)]
+        self._notify()
 
     def lookup(self, type: str, name: str) -> Target | None:
         return self._targets.get(ServiceKey(type, name))
@@ -65,6 +72,10 @@ class ServiceTable:
 
     def __len__(self) -> int:
         return len(self._targets)
+
+    def _notify(self) -> None:
+        for callback in self._on_change:
+            callback()
 
 
 def _check_url(text: str) -> None:

@@ -12,7 +12,17 @@ one's own records, so a request goes over one router and no further. `driver` is
 
 from agentmesh.protocols.directory.client import DirectoryClient, ask
 from agentmesh.protocols.directory.driver import Directory, DirectoryConfig
-from agentmesh.protocols.directory.events import Announcement, Answer, FindPeer, FindProviders, Found, Provide, Status
+from agentmesh.protocols.directory.events import (
+    DEFAULT_LIMIT,
+    RECORD_TTL,
+    Announcement,
+    Answer,
+    FindPeer,
+    FindProviders,
+    Found,
+    Provide,
+    Status,
+)
 from agentmesh.protocols.directory.figures import DirectoryStatistics, Operation, Placement, Result
 from agentmesh.protocols.directory.keys import peer_key, service_key
 from agentmesh.protocols.directory.neighbours import Federation
@@ -20,7 +30,9 @@ from agentmesh.protocols.directory.store import StoreLimits
 from agentmesh.protocols.directory.wire import DIRECTORY_ID
 
 __all__ = [
+    "DEFAULT_LIMIT",
     "DIRECTORY_ID",
+    "RECORD_TTL",
     "Announcement",
     "Answer",
     "Directory",

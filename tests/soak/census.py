@@ -35,6 +35,11 @@ REMEMBERED = (
     "Meter._settled_at",
     "Mux._unanswered",
     "SeenCache._expires_at",
+    "directory.store.Record",
+    "directory.store.Record.addresses",
+    "RecordStore._by_key",
+    "RecordStore._by_provider",
+    "RecordStore._expiries",
 )
 
 
