@@ -79,6 +79,18 @@ class NowaitSender(abc.ABC):
         """
 
 
+class BufferReceiver(abc.ABC):
+    """A byte stream that can receive into memory which is there already."""
+
+    @abc.abstractmethod
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Wait for bytes, put them at the beginning of the buffer, and say how many; 0 at the end of the stream.
+
+        Nothing is awaited once they are there, so that one buffer may serve many streams. For the rest as
+        `receive_some`.
+        """
+
+
 class Link(abc.ABC):
     """A secure path to an authenticated peer: what a session needs, and all that it knows of sockets.
 
@@ -118,7 +130,7 @@ class Link(abc.ABC):
     async def aclose(self) -> None: ...
 
 
-class DataStream(trio.abc.HalfCloseableStream, NowaitSender):
+class DataStream(trio.abc.HalfCloseableStream, NowaitSender, BufferReceiver):
     """A connection that carries the bytes of one circuit, and nothing else."""
 
     @abc.abstractmethod

@@ -11,7 +11,7 @@ import trio
 
 from agentmesh.abc import ByteStream, DataDialer, DataStream, Listener, StreamHandler, Transport
 from agentmesh.errors import AddressError
-from agentmesh.runtime.nowait import send_nowait
+from agentmesh.runtime.direct import receive_into, send_nowait
 from agentmesh.transports.port import PortListener
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.serving import run_handler
@@ -51,6 +51,9 @@ class DataSocket(DataStream):
 
     async def send_eof(self) -> None:
         await self._stream.send_eof()
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        return await receive_into(self._stream, buffer)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         return await self._stream.receive_some(max_bytes)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import trio
 
 from agentmesh.errors import RemoteProtocolError
-from agentmesh.runtime.nowait import nowait_sender
+from agentmesh.runtime.direct import nowait_sender
 from agentmesh.wire.framing import FrameReader, encode_frame
 
 WRITE_TIMEOUT = 10.0  # seconds a peer may take to accept the few bytes of a control message

@@ -37,14 +37,16 @@ class TlsContext:
     def __init__(self, identity: Identity, key: CertificateKey | None = None) -> None:
         certificate, key = (certify(identity, key), key) if key else make_certificate(identity)
         x509 = crypto.load_certificate(crypto.FILETYPE_ASN1, certificate).to_cryptography()
-        self._plaintext = memoryview(bytearray(READ_BYTES))  # one for all connections: read and taken without an await
+        # One of each for all connections: filled and taken without an await between.
+        self._ciphertext = memoryview(bytearray(READ_BYTES))
+        self._plaintext = memoryview(bytearray(READ_BYTES))
         self._contexts = {side: _make_context(side) for side in Side}
         for context in self._contexts.values():
             context.use_certificate(x509)
             context.use_privatekey(key)
 
     def connection(self, side: Side) -> "TlsMachine":
-        return TlsMachine(SSL.Connection(self._contexts[side], None), side, self._plaintext)
+        return TlsMachine(SSL.Connection(self._contexts[side], None), side, self._ciphertext, self._plaintext)
 
 
 def _make_context(side: Side) -> SSL.Context:
@@ -75,9 +77,14 @@ class TlsMachine:
 
     Made by `TlsContext.connection`. Every method may raise RemoteProtocolError: the peer does not speak TLS 1.3, or
     ended with an alert; what `data_to_send` gives then is our alert.
+
+    Attributes:
+        buffer: memory to receive ciphertext into, shared by the context's connections: give what came to `receive_data`
+            before the next await.
     """
 
-    def __init__(self, connection: SSL.Connection, side: Side, plaintext: memoryview) -> None:
+    def __init__(self, connection: SSL.Connection, side: Side, ciphertext: memoryview, plaintext: memoryview) -> None:
+        self.buffer = ciphertext
         self._connection = connection
         self._side = side
         self._view = plaintext

@@ -19,9 +19,9 @@ import trio
 
 from agentmesh.abc import ByteStream, Link
 from agentmesh.errors import LimitExceededError, MeshError, PeerMismatchError, RemoteProtocolError
+from agentmesh.runtime.direct import buffer_receiver, nowait_sender
 from agentmesh.runtime.doors import Door, Visitor, read_preamble
 from agentmesh.runtime.multistream import Proposer, Responder
-from agentmesh.runtime.nowait import nowait_sender
 from agentmesh.runtime.tls import TLS_PROTOCOL, YAMUX_PROTOCOL, Side, TlsContext, TlsMachine
 from agentmesh.types import PeerId
 
@@ -29,8 +29,7 @@ MAX_HANDSHAKE_BYTES = 64 * 1024  # of one peer, before it has proved who it is
 HANDSHAKE_READ_BYTES = 16 * 1024  # small, so that what a fast dialer sends behind its handshake is not counted as one
 TLS_HANDSHAKE = 0x16  # how a ClientHello begins (RFC 8446, 5.1); multistream begins otherwise
 ALERT_TIMEOUT = 1.0  # seconds to tell a peer why its handshake failed
-QUIET_BYTES = 64 * 1024  # asked of the stream at once …
-BULK_BYTES = 256 * 1024  # … and while it gives as much as it is asked for: a quarter less CPU for a bulk stream
+ASK_BYTES = 64 * 1024  # at once of a stream that allocates as much
 END = memoryview(b"")
 # What a handshake may end in without anything being wrong here.
 HANDSHAKE_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
@@ -52,7 +51,7 @@ class SecureLink(Link):
         self._send_nowait = nowait_sender(stream)
         self._rest: bytes | memoryview = b""  # of the ciphertext
         self._cut = False
-        self._ask_bytes = QUIET_BYTES
+        self._receive_into = buffer_receiver(stream)
 
     def write(self, data: bytes) -> bool:
         if self._cut:
@@ -80,14 +79,19 @@ class SecureLink(Link):
     async def receive_some(self) -> memoryview:
         try:
             while not (plaintext := self._tls.read()):
-                ciphertext = await self._stream.receive_some(self._ask_bytes)
-                self._ask_bytes = BULK_BYTES if len(ciphertext) == self._ask_bytes else QUIET_BYTES
+                ciphertext = await self._receive()
                 if not ciphertext:
                     return END
                 self._tls.receive_data(ciphertext)
         except EOFError:
             return END
         return plaintext
+
+    async def _receive(self) -> bytes | bytearray | memoryview:
+        if self._receive_into is None:
+            return await self._stream.receive_some(ASK_BYTES)
+        buffer = self._tls.buffer
+        return buffer[: await self._receive_into(buffer)]
 
     async def aclose(self) -> None:
         """Say goodbye, if that is possible in a moment, and close the stream under it."""

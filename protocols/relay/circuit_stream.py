@@ -5,7 +5,7 @@ import trio
 from agentmesh.abc import NowaitSender, Stream
 from agentmesh.errors import ErrorCode
 from agentmesh.protocols.relay.events import CircuitLimits
-from agentmesh.runtime.nowait import nowait_sender
+from agentmesh.runtime.direct import nowait_sender
 from agentmesh.types import PeerId
 
 

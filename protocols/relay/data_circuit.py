@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import trio
 
-from agentmesh.abc import DataDialer, DataStream, Stream
+from agentmesh.abc import BufferReceiver, DataDialer, DataStream, Stream
 from agentmesh.errors import DialError, ErrorCode, MeshError, RemoteProtocolError, SessionClosedError
 from agentmesh.protocols.relay.circuit_stream import CircuitStream
 from agentmesh.protocols.relay.control import Control
@@ -23,7 +23,7 @@ PAIR_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, tr
 FAILED = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
 
 
-class DataCircuit(CircuitStream):
+class DataCircuit(CircuitStream, BufferReceiver):
     """A circuit for which there is an offer. Until `pair` has returned, whoever uses it waits.
 
     Somebody has to run `pair`, and then `hold`.
@@ -221,10 +221,29 @@ class DataCircuit(CircuitStream):
             await self._explain(exc)
             raise
         if not data:
-            await self._control.wait_word()
-            if not self._control.finished:
-                raise self._control.error or trio.BrokenResourceError("the connection of the circuit was cut off")
+            await self._confirm_end()
         return data
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        carrier = await self._carrier()
+        if carrier is None:
+            data = await super().receive_some(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        try:
+            size = await carrier.receive_into(buffer)
+        except FAILED as exc:
+            await self._explain(exc)
+            raise
+        if not size:
+            await self._confirm_end()
+        return size
+
+    async def _confirm_end(self) -> None:
+        """The connection has ended. Raises when that is not the end of the circuit's bytes."""
+        await self._control.wait_word()
+        if not self._control.finished:
+            raise self._control.error or trio.BrokenResourceError("the connection of the circuit was cut off")
 
     async def aclose(self) -> None:
         if self._left.is_set():

@@ -25,8 +25,8 @@ from agentmesh.protocols.relay.pairing import State as PairingState
 from agentmesh.protocols.relay.rendezvous import Input, Rendezvous, State
 from agentmesh.protocols.relay.tickets import Side
 from agentmesh.protocols.relay.wire import WELCOME
+from agentmesh.runtime.direct import nowait_sender
 from agentmesh.runtime.messages import flush, wait_event
-from agentmesh.runtime.nowait import nowait_sender
 
 AGREEMENT_TIMEOUT = 10.0  # seconds in which an end that is to go over streams has to say that it does
 

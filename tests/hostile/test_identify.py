@@ -63,7 +63,7 @@ async def test_who_asks_and_asks_is_served_a_few_times_at_once(autojump_clock: M
     async with open_siege(protocols=protocols) as siege, siege.intruder() as mallory:
 
         async def ask() -> None:
-            await mallory.send(b"".join(opening(number, question + bytes(1000)) for number in range(1, 401, 2)))
+            await mallory.send(b"".join(opening(number, question + bytes(100)) for number in range(1, 401, 2)))
 
         await siege.undisturbed_by(ask)
         assert siege.bob.statistics().streams.outcomes["limited"] == 200 - MAX_STREAMS_PER_PEER

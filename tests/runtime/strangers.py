@@ -80,7 +80,7 @@ def stranger(
         context.set_alpn_select_callback(
             lambda _, offered: next((one for one in answers if one in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
         )
-    return TlsMachine(SSL.Connection(context, None), side, memoryview(bytearray(READ_BYTES)))
+    return TlsMachine(SSL.Connection(context, None), side, *(memoryview(bytearray(READ_BYTES)) for _ in range(2)))
 
 
 def _take_any(*_: object) -> bool:

@@ -76,9 +76,8 @@ class Channel:
         return self.outbox.take(size)
 
     def take_received(self, max_bytes: int | None) -> bytes:
-        """Take received bytes, at most `max_bytes`, as one piece."""
-        taken = self.inbox.take_all() if max_bytes is None else self.inbox.take(max_bytes)
-        return bytes(taken[0]) if len(taken) == 1 else b"".join(taken)
+        """Take received bytes, at most `max_bytes`."""
+        return self.inbox.take_some(max_bytes)
 
     def discard(self) -> None:
         """Forget everything received: nobody will read it."""

@@ -1,6 +1,10 @@
 """Bytes in the pieces that they came in."""
 
+import sys
+
 Chunk = bytes | memoryview
+
+LARGE_BYTES = 16 * 1024  # a piece that goes out as it came: to join more would cost more than another call
 
 
 class Chunks:
@@ -22,9 +26,13 @@ class Chunks:
         self._pieces.clear()
         self._start = 0
 
-    def take_all(self) -> list[Chunk]:
-        taken, self._pieces, self._start = self._pieces[self._start :], [], 0
-        return taken
+    def take_some(self, max_bytes: int | None) -> bytes:
+        """Take the first piece when it is large, which costs no copy; else all bytes, joined, but for `max_bytes`."""
+        first = self._pieces[self._start]
+        if len(first) >= LARGE_BYTES and (max_bytes is None or len(first) <= max_bytes):
+            return bytes(self.take(len(first))[0])
+        taken = self.take(sys.maxsize if max_bytes is None else max_bytes)
+        return bytes(taken[0]) if len(taken) == 1 else b"".join(taken)
 
     def take(self, size: int) -> list[Chunk]:
         """Take the first `size` bytes, or all when there are fewer. However small the pieces, each is moved but once or

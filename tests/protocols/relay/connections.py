@@ -35,6 +35,11 @@ class MemoryData(DataStream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         return await self._stream.receive_some(max_bytes)
 
+    async def receive_into(self, buffer: memoryview) -> int:
+        data = await self._stream.receive_some(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     async def aclose(self) -> None:
         await self._stream.aclose()
 

@@ -2,9 +2,9 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agentmesh.runtime.yamux.chunks import Chunk, Chunks
+from agentmesh.runtime.yamux.chunks import LARGE_BYTES, Chunk, Chunks
 
 
 class ChunksMachine(RuleBasedStateMachine):
@@ -23,10 +23,12 @@ class ChunksMachine(RuleBasedStateMachine):
         assert joined(self.chunks.take(size)) == self.model[:size]
         self.model = self.model[size:]
 
-    @rule()
-    def take_all(self) -> None:
-        assert joined(self.chunks.take_all()) == self.model
-        self.model = b""
+    @precondition(lambda self: self.model)
+    @rule(size=st.none() | st.integers(1, 50))
+    def take_some(self, size: int | None) -> None:
+        taken = self.chunks.take_some(size)
+        assert taken == self.model[:size]
+        self.model = self.model[len(taken) :]
 
     @rule()
     def clear(self) -> None:
@@ -44,6 +46,17 @@ def joined(taken: list[Chunk]) -> bytes:
 
 TestChunks = ChunksMachine.TestCase
 TestChunks.settings = settings(max_examples=100, stateful_step_count=30)
+
+
+def test_a_large_piece_is_taken_as_it_came() -> None:
+    chunks = Chunks()
+    large = bytes(LARGE_BYTES)
+    for chunk in (large, large, b"small", large):
+        chunks.append(chunk)
+    assert chunks.take_some(None) is large
+    assert chunks.take_some(LARGE_BYTES - 1) == large[1:]
+    assert chunks.take_some(None) == large[:1] + b"small" + large
+    assert not chunks
 
 
 def test_taking_byte_by_byte_moves_each_piece_a_bounded_number_of_times() -> None:

@@ -1,10 +1,11 @@
-"""Sending without an await, over what can do it and over what cannot."""
+"""Sending without an await and receiving into a buffer, over what can do it and over what cannot."""
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from agentmesh.runtime.config import SessionConfig
-from agentmesh.runtime.nowait import nowait_sender
+from agentmesh.runtime.direct import buffer_receiver, nowait_sender
 from tests.runtime.pairs import SLOW, open_sessions, receive_exactly
 from tests.runtime.wires import duplex, socket_streams
 
@@ -57,3 +58,50 @@ async def test_a_stream_takes_nothing_while_another_task_sends_and_after_its_end
         assert nowait_sender(ours)(b"between") == 0
         nursery.cancel_scope.cancel()
     assert nowait_sender(ours)(b"behind") == 0
+
+
+async def test_bytes_come_into_a_buffer_as_they_are_there() -> None:
+    async with socket_streams() as (ours, theirs), trio.open_nursery() as nursery:
+        receive_into = buffer_receiver(theirs)
+        assert receive_into is not None
+        buffer = memoryview(bytearray(8))
+        await ours.send_all(b"0123456789")
+        assert await receive_into(buffer) == 8
+        assert bytes(buffer) == b"01234567"
+        assert await receive_into(buffer) == 2
+        nursery.start_soon(ours.send_eof)
+        assert await receive_into(buffer) == 0
+
+
+async def test_a_close_ends_the_waiting() -> None:
+    async with socket_streams() as (_, theirs):
+        receive_into = buffer_receiver(theirs)
+        assert receive_into is not None
+        buffer = memoryview(bytearray(8))
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                with pytest.raises(trio.ClosedResourceError):
+                    await receive_into(buffer)
+
+            nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            await theirs.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await receive_into(buffer)
+
+
+async def test_a_broken_connection_says_so() -> None:
+    async with socket_streams() as (ours, theirs):
+        receive_into = buffer_receiver(ours)
+        assert receive_into is not None
+        await ours.send_all(b"unread")
+        await wait_all_tasks_blocked()
+        await theirs.aclose()  # with bytes unread: a reset
+        with pytest.raises(trio.BrokenResourceError):
+            await receive_into(memoryview(bytearray(8)))
+
+
+async def test_what_cannot_has_no_receiver() -> None:
+    ours, _ = duplex()
+    assert buffer_receiver(ours) is None
