@@ -65,13 +65,15 @@ def _room(router: Router) -> Iterator[Family]:
 def _counters(router: Router) -> Iterator[Family]:
     refused = router.host.statistics().connections.refused
     reasons = {**{REFUSED[reason]: count for reason, count in refused.items()}, "other": 0}
-    relay = router.relay.statistics()
+    relay, directory = router.relay.statistics(), router.directory.statistics()
     refusals = {status.name: count for status, count in relay.refusals.items()}
     for name, text, value, labels in (
         ("auth_handshakes", "Handshakes that peers opened.", router.handshakes.results, ("result",)),
         ("lease_renewals", "Leases that were asked for.", router.lease.results, ("result",)),
         ("inbound_connections_refused", "Connections that were turned away.", reasons, ("reason",)),
         ("goaway_sent", "Members that were sent away.", router.departures.sent, ("reason", "result")),
+        ("directory_requests", "Requests to its directory.", directory.requests, ("op", "result")),
+        ("directory_placements", "Records placed on other routers.", directory.placements, ("result",)),
         ("relay_refusals", "Reservations and circuits that were refused.", refusals, ("status",)),
         ("relayed_bytes", "Bytes of all circuits, both ways.", relay.relayed_bytes, ()),
     ):

@@ -9,6 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from agentmesh.protocols.directory import Operation, Placement
+from agentmesh.protocols.directory import Result as DirectoryResult
 from agentmesh.router import Router
 from agentmesh.router.pages import router_pages
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
@@ -59,6 +61,12 @@ async def test_every_metric_is_there_from_the_start(autojump_clock: MockClock) -
             of("lease_renewals_total", result="ok"): 1.0,
             **{of("lease_renewals_total", result=r): 0.0 for r in ("unreachable", "unauthorized", "rejected")},
             **{of("inbound_connections_refused_total", reason=reason): 0.0 for reason in refusals},
+            **{
+                of("directory_requests_total", op=op, result=result): 0.0
+                for op in Operation
+                for result in DirectoryResult
+            },
+            **{of("directory_placements_total", result=result): 0.0 for result in Placement},
             **{of("goaway_sent_total", reason=reason, result=result): 0.0 for reason, result in goaways},
         }
         assert {name: found.get(name) for name in expected} == expected
