@@ -52,9 +52,10 @@ class Departures:
         Strangers do not count: a trim closes their connections.
         """
         present = self._members.present
-        if len(present) + len(self._federation.peers) < limits.high_watermark:
+        held = len(present) + len(self._federation.peers)
+        if held < limits.high_watermark:
             return []
-        return self._rng.sample(present, max(len(present) - limits.low_watermark, 0))
+        return self._rng.sample(present, min(held - limits.low_watermark, len(present)))
 
     async def shed(self, host: Host) -> NoReturn:
         """Send away what is too many, until cancelled."""

@@ -29,6 +29,7 @@ class Members:
     def __init__(self, admissions: AdmissionBook, federation: Federation) -> None:
         self._admissions = admissions
         self._federation = federation
+        self._admitted: dict[PeerId, None] = {}  # in the order in which they came
         self._leaving: set[PeerId] = set()
         self._is_closed = False
         self._host: Host
@@ -43,11 +44,7 @@ class Members:
     @property
     def present(self) -> tuple[PeerId, ...]:
         """The members that are admitted, but for other routers and for those that are being sent away."""
-        return tuple(
-            peer
-            for peer in self._host.connections.peers
-            if peer not in self._leaving and self._admissions.level(peer) is Admission.MEMBER
-        )
+        return tuple(peer for peer in self._admitted if peer not in self._leaving)
 
     @property
     def leaving(self) -> frozenset[PeerId]:
@@ -67,16 +64,26 @@ class Members:
         """Let a peer in whose credential has been verified.
 
         Raises:
-            RejectedError: the router is about to stop, or admits no more peers.
+            RejectedError: the router is about to stop, is at its high watermark, or admits no more peers.
         """
         if self._is_closed:
             raise RejectedError("the router is stopping", ErrorCode.SHUTDOWN)
         level = level_of(credential)
+        if level is Admission.MEMBER and peer not in self._admitted and self._is_full:
+            raise RejectedError("the router is at its high watermark")
         self._admissions.admit(peer, level, credential.expires_at)
         if level is Admission.ROUTER:
+            self._admitted.pop(peer, None)
             self._federation.admitted(peer)
-        elif peer not in self._leaving:
+            return
+        self._admitted[peer] = None
+        if peer not in self._leaving:
             self._host.connections.tag(peer, TAG, TAG_VALUE)
+
+    @property
+    def _is_full(self) -> bool:
+        most = self._host.config.connections.high_watermark
+        return len(self._admitted) + len(self._federation.peers) >= most
 
     def send_away(self, peers: Iterable[PeerId]) -> None:
         """Count these members no more; their sessions stay until they are closed."""
@@ -85,5 +92,6 @@ class Members:
             self._host.connections.untag(peer, TAG)
 
     def _lapsed(self, peer: PeerId) -> None:
+        self._admitted.pop(peer, None)
         self._leaving.discard(peer)
         self._host.connections.untag(peer, TAG)

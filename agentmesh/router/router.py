@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from random import SystemRandom
+from random import Random, SystemRandom
 
 import attrs
 
@@ -139,11 +139,13 @@ async def open_router_as(
     config: RouterConfig,
     *,
     transports: Sequence[Transport] | None = None,
+    rng: Random | None = None,
     security: Callable[[Identity], TlsContext] = TlsContext,
 ) -> AsyncGenerator[Router]:
     """`open_router` for a membership that has begun: its identity, its control plane, its clock.
 
     Args:
+        rng: chooses whom to send away; the operating system's when it is None.
         security: as for `open_host`.
         Otherwise as `open_router`.
     """
@@ -181,7 +183,7 @@ async def open_router_as(
         ):
             load = partial(load_of, host, directory)
             lease = Lease(membership, partial(addresses_of, host, external), load, config.lease_renew_interval)
-            departures = Departures(members, federation, SystemRandom())
+            departures = Departures(members, federation, rng or SystemRandom())
             parts = relay, handshakes, speech.floodsub, directory, federation, members, departures, lease
             router = Router(host, membership, *parts)
             enforce_bans(membership, host)

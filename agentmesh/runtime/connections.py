@@ -144,7 +144,7 @@ class ConnectionManager:
         """Count a session in, and trim when there are too many."""
         self._sessions.setdefault(session.peer, []).append(session)
         if len(self) > self._limits.high_watermark:
-            self._trim(keep=session)
+            self._trim(newcomer=session)
 
     def remove(self, session: MuxSession) -> bool:
         """Count a session out, and why it ended. Returns whether it was the last one to its peer."""
@@ -180,17 +180,19 @@ class ConnectionManager:
         if not reasons:
             self._protected.pop(peer, None)
 
-    def _trim(self, keep: MuxSession) -> None:
+    def _trim(self, newcomer: MuxSession) -> None:
         """Close sessions without a tag down to the low watermark, then those with one down to the high one, the lowest
         sum of tags first; the protected never.
 
         What has a tag is worth something, and its end a surprise: a host that wants fewer of those tells them in time.
+        The newcomer goes after other strangers and before those with a tag; never if we dialled it ourselves.
         """
         alive = [session for session in self if session.accepts_streams]
         worth = {peer: sum(tags.values()) for peer, tags in self._tags.items()}
-        mine = [session for session in alive if session is not keep and session.peer not in self._protected]
-        candidates = sorted(mine, key=lambda session: worth.get(session.peer, 0))
-        strangers = sum(session.peer not in worth for session in candidates)
+        dialled = newcomer.direction is Direction.OUTBOUND
+        mine = [s for s in alive if s.peer not in self._protected and not (dialled and s is newcomer)]
+        candidates = sorted(mine, key=lambda session: (worth.get(session.peer, 0), session is newcomer))
+        strangers = sum(session.peer not in worth and session is not newcomer for session in candidates)
         most = max(min(strangers, len(alive) - self._limits.low_watermark), len(alive) - self._limits.high_watermark)
         for session in candidates[: max(0, most)]:
             self._trimmed += 1

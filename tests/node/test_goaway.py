@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from agentmesh.credentials import ROLE_NODE, Credential
 from agentmesh.identity import Identity
 from agentmesh.node import Node
 from agentmesh.node.catalogue import SHUN_TIME, STEADY_TIME
@@ -185,7 +186,7 @@ async def test_a_peer_that_does_not_know_the_protocol_is_just_closed(autojump_cl
         router = await fleet.router("router")
         async with open_host(identity=Identity.generate(), transports=[fleet.network.transport("old")]) as old:
             session = await old.connect(router.peer, router.host.addresses)
-            router.host.admissions.admit(old.peer, router.host.admissions.level(old.peer).MEMBER, 1e12)
+            router.members.admit(old.peer, Credential(b"", old.peer, ROLE_NODE, {}, 1e12))
             began = trio.current_time()
             await fleet.stop("router")
             assert trio.current_time() - began == pytest.approx(GRACE, abs=0.1)
@@ -195,14 +196,15 @@ async def test_a_peer_that_does_not_know_the_protocol_is_just_closed(autojump_cl
 
 @pytest.mark.parametrize("members", [9, 10])
 async def test_shed_if_overloaded(autojump_clock: MockClock, members: int) -> None:
-    """At the high mark just as many members as take it to the low one; other routers never; below it nobody."""
+    """At the high mark just as many members as take it to the low one, other routers counted in and never sent; below
+    it nobody."""
     async with open_fleet() as fleet:
         router = await fleet.router("router", host=small(11, 7))
         nodes = [await fleet.node(f"n{number}") for number in range(members)]
         other = await fleet.router("other")
         await trio.sleep(SHED_INTERVAL + 0.5)
         sent = router.departures.sent[Reason.OVERLOADED, Result.OK]
-        assert sent == (0 if members == 9 else members - 7)
+        assert sent == (0 if members == 9 else members + 1 - 7)
         assert other.peer in router.federation.peers
         await trio.sleep(SHED_INTERVAL)
         assert router.departures.sent[Reason.OVERLOADED, Result.OK] == sent  # once
@@ -212,6 +214,18 @@ async def test_shed_if_overloaded(autojump_clock: MockClock, members: int) -> No
         for node in gone:
             assert node.attachments.goaways.received[Reason.OVERLOADED] == 1
             assert node.host.session(router.peer) is None
+
+
+async def test_a_router_that_is_full_puts_nobody_out_for_a_newcomer(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        full = await fleet.router("full", host=small(3, 2))
+        for number in range(3):
+            await fleet.node(f"n{number}")
+        late = await fleet.node("late", ready_timeout=1.0)
+        assert late.routers == ()
+        assert len(full.host.connections) == 3  # nobody was put out for it
+        other = await fleet.router("other")
+        await wait_attached(late, other, within=30)
 
 
 async def test_a_node_without_another_router_comes_back_after_a_minute(autojump_clock: MockClock) -> None:

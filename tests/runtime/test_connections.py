@@ -99,8 +99,11 @@ async def test_trim_takes_unauthenticated_connections_first() -> None:
         manager.add(session)
         manager.tag(session.peer, "reserved", 10 - number)
     assert alive([*sessions, *more]) == [True, True, True, True, False, False, False, True, True]
-    manager.add(session_with(PEERS[20]))
-    # 3 was worth least; there is room for one more, and no reason to make any
+    stranger = session_with(PEERS[20])
+    manager.add(stranger)
+    assert alive([*sessions, *more, stranger]) == [True, True, True, True, False, False, False, True, True, False]
+    manager.add(session_with(PEERS[21], Direction.OUTBOUND))
+    # that one is ours; 3 was worth least, and no more have to go
     assert alive([*sessions, *more]) == [True, True, True, False, False, False, False, True, True]
 
 
