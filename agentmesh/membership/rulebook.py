@@ -1,6 +1,7 @@
 """The mesh's policy as a member knows it: the control plane's rules, followed, and what they say of a call."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import NoReturn
@@ -37,6 +38,7 @@ class Rulebook:
         self._authorizer: Authorizer | None = None
         self._known = trio.Event()
         self._hurried = trio.Event()
+        self._synced_at = -math.inf  # on Trio's clock
         self._on_change: list[Callable[[], None]] = []
 
     @property
@@ -51,6 +53,11 @@ class Rulebook:
     def hurry(self) -> None:
         """There is a new policy: look soon."""
         self._hurried.set()
+
+    def catch_up(self) -> None:
+        """Somebody may have said that there is a new policy, and we did not hear it: look soon, unless we just have."""
+        if trio.current_time() - self._synced_at > RULES_RETRY_INTERVAL:
+            self.hurry()
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Have `callback()` called, synchronously, whenever there are other rules. It must not raise."""
@@ -76,6 +83,7 @@ class Rulebook:
                 await trio.sleep(HURRY_JITTER * self._rng.random())
 
     async def _sync(self) -> bool:
+        self._synced_at = trio.current_time()
         try:
             texts = tuple(await self._fetch())
             if self._rules is None or texts != self._rules.texts:

@@ -42,6 +42,7 @@ catalogue    which routers there are, and how this node stands to each (pure)
 admissions   at which routers it is admitted
 goaways      being sent away by a router
 announcer    what the directory is told
+discovery    who serves something, one after the other
 attachments  holding routers: dial, reservation, replacement
 pages        what an operator sees of it
 paths        how to reach another member

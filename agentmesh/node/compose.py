@@ -131,7 +131,7 @@ async def run_node_as(
         ) as host,
         open_background() as nursery,
     ):
-        clock, links = membership.wall_clock, [partial(keep_linked, floodsub, rng)]
+        clock, links = membership.wall_clock, [partial(keep_linked, floodsub, rng, rules)]
         monitor = config.monitor_interval
         attachments = Attachments(host, admissions, catalogue, goaways, membership.info, clock, rng, links, monitor)
         enforce_bans(membership, host)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -13,6 +14,7 @@ from agentmesh.membership.rulebook import Rulebook
 from agentmesh.membership.topics import MESH_TOPICS, PUBLISH, SUBSCRIBE, topic_call
 from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
+from agentmesh.node.discovery import Discovery
 from agentmesh.node.paths import Paths
 from agentmesh.protocols import http
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
@@ -162,6 +164,10 @@ class Node:
             ValueError: no such type or name.
         """
         return await self._directory.find_providers(service_key(type, name), limit)
+
+    def discover(self, type: str, name: str | None = None, limit: int = DEFAULT_LIMIT) -> Discovery:
+        """`async for found in node.discover("mcp", "weather")` is `find_providers` as an iterator."""
+        return Discovery(partial(self.find_providers, type, name, limit))
 
     async def find_peer(self, peer: PeerId) -> Found | None:
         """Where a member is, as the routers know; None when they do not. Raises as `find_providers`."""

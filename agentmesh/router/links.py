@@ -7,6 +7,7 @@ from typing import NoReturn
 import trio
 
 from agentmesh.membership.news import keep_linked
+from agentmesh.membership.rulebook import Rulebook
 from agentmesh.protocols.floodsub import Floodsub
 from agentmesh.router.federation import Federation
 from agentmesh.types import PeerId
@@ -19,12 +20,14 @@ class RouterLinks:
         me: who we are.
         floodsub: ours.
         federation: says which routers are joined.
+        rules: the mesh's policy.
     """
 
-    def __init__(self, me: PeerId, floodsub: Floodsub, federation: Federation) -> None:
+    def __init__(self, me: PeerId, floodsub: Floodsub, federation: Federation, rules: Rulebook) -> None:
         self._me = me
         self._floodsub = floodsub
         self._federation = federation
+        self._rules = rules
         self._rng = Random(str(me))
         self._scopes: dict[PeerId, trio.CancelScope] = {}
 
@@ -44,7 +47,7 @@ class RouterLinks:
 
     async def _keep(self, peer: PeerId, scope: trio.CancelScope) -> None:
         with scope:
-            await keep_linked(self._floodsub, self._rng, peer)
+            await keep_linked(self._floodsub, self._rng, self._rules, peer)
 
     def _end(self, peer: PeerId) -> None:
         if (scope := self._scopes.pop(peer, None)) is not None:

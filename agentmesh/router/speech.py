@@ -34,7 +34,7 @@ class Speech:
 
     async def run(self, federation: Federation) -> NoReturn:
         """Follow the policy, do what events say, and be linked to the other routers, until cancelled."""
-        links = RouterLinks(self._membership.identity.peer, self.floodsub, federation)
+        links = RouterLinks(self._membership.identity.peer, self.floodsub, federation, self._rules)
         async with trio.open_nursery() as nursery:
             for work in (self._rules.run, partial(self._news.run, self.floodsub), links.run):
                 nursery.start_soon(work)

@@ -48,6 +48,10 @@ async def test_a_service_is_found_while_it_is_served_and_its_node_while_it_is_up
             (found,) = await bob.find_providers("mcp", "calc")
             assert (found.peer, found.addresses) == (alice.peer, alice.addresses)
             assert await providers(bob, "mcp") == await providers(bob, "mcp", "calc") == [alice.peer]
+            assert [one.peer async for one in bob.discover("mcp")] == [alice.peer]
+            async for one in bob.discover("mcp", "calc"):
+                assert one == found
+                break
             assert await providers(bob, "mcp", "other") == await providers(bob, "http") == []
         await trio.sleep(SOON)
         assert await providers(bob, "mcp") == []

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from agentmesh.control_plane import publisher
 from agentmesh.control_plane.policy.open import OPEN_POLICY
+from agentmesh.errors import CredentialError
 from agentmesh.events import EVENTS_TOPIC, Banned, sign_event
 from agentmesh.protocols.floodsub import CutReason, Fate
 from tests.membership.plane import wall_clock
@@ -124,3 +125,22 @@ async def test_a_member_that_forges_events_is_cut_off_and_passed_on_by_nobody(au
         assert statistics.cuts[CutReason.REJECTED] >= 1
         assert alice.peer not in router.membership.bans
         assert alice.routers == (router.peer,)
+
+
+async def test_who_was_cut_off_catches_up_when_it_is_back(autojump_clock: MockClock) -> None:
+    """A policy that was told while a node held no router is not waited for until the next look."""
+    async with open_fleet() as fleet:
+        await fleet.router("r1")
+        alice = await fleet.node("alice")
+        await alice.publish("talk", b"x")
+        await trio.sleep(100)
+        fleet.network.block("alice", "r1")
+        await trio.sleep(120)
+        assert not alice.routers
+        fleet.plane.rules = ()
+        fleet.network.heal("alice", "r1")
+        with trio.fail_after(120):
+            await alice.wait_ready()
+        await trio.sleep(5)
+        with pytest.raises(CredentialError):
+            await alice.publish("talk", b"x")
