@@ -200,27 +200,13 @@ class Direction(enum.Enum):
     OUTBOUND = "outbound"
 
 
-class Stream(trio.abc.HalfCloseableStream):
-    """One stream of a session. Anything written for Trio streams works on it.
-
-    Errors: `RejectedError` when the peer refused the stream, `StreamResetError` when it cut it, `SessionClosedError`
-    when the session ended; all three are `trio.BrokenResourceError`.
-
-    Cancellation: safe everywhere. A cancelled `receive_some` loses nothing. A cancelled `send_all` may have queued all,
-    part or none of its bytes, as with any Trio stream. `aclose` that is cancelled resets the stream.
-    """
-
-    protocol: ProtocolId
-    direction: Direction
+class PeerStream(trio.abc.HalfCloseableStream):
+    """Bytes to and from somebody who is known; either side can cut them."""
 
     @property
     @abc.abstractmethod
     def peer(self) -> PeerId:
-        """Who is at the other end: proved by the session's handshake."""
-
-    @property
-    @abc.abstractmethod
-    def session(self) -> "Session": ...
+        """Who is at the other end. Of a stream of the mesh: proved by the session's handshake."""
 
     @abc.abstractmethod
     def reset(self, code: int = 0) -> None:
@@ -236,6 +222,24 @@ class Stream(trio.abc.HalfCloseableStream):
         Raises:
             ClosedResourceError: the stream was closed on this side.
         """
+
+
+class Stream(PeerStream):
+    """One stream of a session. Anything written for Trio streams works on it.
+
+    Errors: `RejectedError` when the peer refused the stream, `StreamResetError` when it cut it, `SessionClosedError`
+    when the session ended; all three are `trio.BrokenResourceError`.
+
+    Cancellation: safe everywhere. A cancelled `receive_some` loses nothing. A cancelled `send_all` may have queued all,
+    part or none of its bytes, as with any Trio stream. `aclose` that is cancelled resets the stream.
+    """
+
+    protocol: ProtocolId
+    direction: Direction
+
+    @property
+    @abc.abstractmethod
+    def session(self) -> "Session": ...
 
 
 class Session(abc.ABC):

@@ -10,9 +10,10 @@ import trio
 
 from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address, enrollment, label, membership_options, run_member
-from agentmesh.cli.params import data_dir_option, duration, logging_options, metrics_option
+from agentmesh.cli.params import bind_address, data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import run_program
-from agentmesh.membership.pages import serve_pages, serve_socket
+from agentmesh.local import LocalConfig, serve_local_api
+from agentmesh.membership.pages import serve_pages
 from agentmesh.node import Node, NodeConfig, run_node
 from agentmesh.node.pages import node_pages
 from agentmesh.services import ServiceTable
@@ -102,7 +103,21 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     "--socket-path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
-    help="A Unix socket for its owner: the same, and /debug/mesh-info, network-info, connectivity and token-info.",
+    help="A Unix socket for the local API; for its owner, without a token.",
+)
+@click.option(
+    "--bind-addr",
+    metavar="HOST:PORT",
+    callback=bind_address,
+    help="A port for the local API; for whoever shows the token.",
+)
+@click.option(
+    "--api-token-path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="AGENTMESH_API_TOKEN_PATH",
+    show_envvar=True,
+    help="The file with that token; made when it is not there. By default api-token in the data folder.",
 )
 @logging_options
 def command(
@@ -120,6 +135,8 @@ def command(
     data_path: bool,
     metrics_addr: str | None,
     socket_path: Path | None,
+    bind_addr: str | None,
+    api_token_path: Path | None,
 ) -> None:
     """Run a node: a member that serves what runs beside it.
 
@@ -136,14 +153,15 @@ def command(
         monitor_interval=monitor_interval,
         data_path=data_path,
     )
-    run_program(partial(_serve, config, services, metrics_addr, socket_path))
+    local = LocalConfig(socket_path, bind_addr, api_token_path or data_dir / "api-token")
+    run_program(partial(_serve, config, services, metrics_addr, local))
 
 
 async def _serve(
     config: NodeConfig,
     services: tuple[Service, ...],
     metrics_addr: str | None,
-    socket_path: Path | None,
+    local: LocalConfig,
     stop: trio.Event,
 ) -> None:
     async def serve(node: Node) -> None:
@@ -151,7 +169,7 @@ async def _serve(
             url = await serving.enter_async_context(serve_pages(node_pages(node), metrics_addr))
             if url is not None:
                 logger.info("metrics", extra={"url": url})
-            await serving.enter_async_context(serve_socket(node_pages(node, debug=True), socket_path))
+            await serving.enter_async_context(serve_local_api(node, local))
             for kind, name, url in services:
                 await serving.enter_async_context(node.serve(kind, name, url))
             logger.info("serving", extra={"peer": str(node.peer), "routers": " ".join(map(str, node.routers))})

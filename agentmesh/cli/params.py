@@ -92,11 +92,12 @@ def metrics_option(*more: str) -> Callable[[F], F]:
     """
     pages = ", ".join(["/metrics", "/healthz", "/readyz", *more])
     return click.option(
-        "--metrics-addr", metavar="HOST:PORT", callback=_bind_address, help=f"Serve {pages} here, to whoever asks."
+        "--metrics-addr", metavar="HOST:PORT", callback=bind_address, help=f"Serve {pages} here, to whoever asks."
     )
 
 
-def _bind_address(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+def bind_address(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """Refuse now what could not be listened on later."""
     if text is not None:
         try:
             parse_bind_address(text)

@@ -1,14 +1,11 @@
 """What an operator sees of a router or a node: `/metrics`, `/healthz`, `/readyz` and pages for debugging, over HTTP."""
 
 import inspect
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import attrs
-import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -19,8 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from agentmesh.control_plane.config import parse_bind_address
-from agentmesh.control_plane.serving import HttpServer, serve_http
-from agentmesh.runtime.nursery import open_background
+from agentmesh.control_plane.serving import serve_http
 
 Page = Callable[[Request], Any]  # gives what JSON can hold, or awaits it; a ValueError is the asker's fault
 Value = float | Mapping[Any, float]
@@ -119,44 +115,3 @@ async def serve_pages(app: Starlette, bind_address: str | None) -> AsyncGenerato
     host, port = parse_bind_address(bind_address)
     async with serve_http(app, host, port) as url:
         yield url
-
-
-@asynccontextmanager
-async def serve_socket(app: Starlette, path: Path | None) -> AsyncGenerator[None]:
-    """The same on a Unix socket that only its owner may use; nothing when there is no path. One that is left over is
-    replaced.
-
-    Raises:
-        OSError: no such folder, or too long a path.
-    """
-    if path is None:
-        yield
-        return
-    listening = _listen_on(path)
-    server = HttpServer(app)
-    async with open_background() as background:
-        background.start_soon(server.run, [trio.SocketListener(trio.socket.from_stdlib_socket(listening))])
-        try:
-            yield
-            await server.drain()
-        finally:
-            server.cut()
-            _unlink(path)
-
-
-def _listen_on(path: Path) -> socket.socket:
-    _unlink(path)
-    listening = socket.socket(socket.AF_UNIX)
-    try:
-        listening.bind(str(path))
-        path.chmod(0o600)
-        listening.listen()
-    except OSError as exc:
-        listening.close()
-        raise OSError(exc.errno, f"cannot listen on {path}: {exc.strerror or exc}") from exc
-    return listening
-
-
-def _unlink(path: Path) -> None:
-    if path.is_socket():
-        path.unlink()

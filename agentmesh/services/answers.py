@@ -12,6 +12,7 @@ class Answer:
     status: int
     error: str
     text: str
+    challenge: str = "X-Mesh-Biscuit"  # of a 401: what is to be shown
 
     @property
     def body(self) -> bytes:
@@ -25,7 +26,7 @@ class Answer:
             (ERROR_HEADER, self.error.encode("ascii")),
         ]
         if self.status == 401:
-            headers.append((b"www-authenticate", b"X-Mesh-Biscuit"))
+            headers.append((b"www-authenticate", self.challenge.encode("ascii")))
         return headers
 
     async def send(self, send: Send) -> None:

@@ -27,6 +27,9 @@ from agentmesh.types import PeerId
 OpenPeer = Callable[[PeerId], Awaitable[Stream]]
 GetCredential = Callable[[], bytes]
 
+# What may be raised in the place of an answer; `answer_for` says it to whoever asked.
+FAILURES = (RejectedError, DialError, SessionClosedError, RemoteProtocolError)
+
 # One exchange per stream: what a request says of its connection is not the application's to say.
 _NOT_SENT = frozenset({b"connection", b"keep-alive", b"proxy-connection", CREDENTIAL_HEADER})
 
@@ -74,18 +77,18 @@ class Calls:
             raise httpcore2.UnsupportedProtocol(f"{request.scheme}: over the mesh it is http; the mesh itself encrypts")
         peer = peer_of_host(request.host)
         try:
-            credential = self.credential()
+            credential = self.header()
             stream = await self._open(peer, request.extensions.get("timeout", {}).get("connect"))
             received = await exchange(stream, _on_the_wire(request, credential))
-        except NotConnectedError as exc:
-            answer = Answer(503, "not-connected", f"not connected to the mesh, so {peer} cannot be called: {exc}")
-        except RejectedError as exc:
-            answer = _refusal(peer, exc)
-        except (DialError, SessionClosedError, RemoteProtocolError) as exc:
-            answer = Answer(502, "unreachable", f"{peer} cannot be reached: {exc}")
+        except FAILURES as exc:
+            answer = answer_for(peer, exc)
         else:
             return attrs.evolve(received, headers=[_readable(*header) for header in received.headers])
         return Incoming(answer.status, answer.headers, {}, httpcore2.Response(answer.status, content=answer.body), None)
+
+    def header(self) -> bytes:
+        """The value of X-Mesh-Biscuit. Raises NotConnectedError."""
+        return base64.b64encode(self.credential())
 
     async def _open(self, peer: PeerId, seconds: float | None) -> SeamStream:
         try:
@@ -96,9 +99,24 @@ class Calls:
         return SeamStream(stream, stream.reset)
 
 
+def answer_for(peer: PeerId, error: Exception) -> Answer:
+    """What a caller is told when `peer` could not be called.
+
+    Args:
+        error: one of FAILURES.
+    """
+    match error:
+        case NotConnectedError():
+            return Answer(503, "not-connected", f"not connected to the mesh, so {peer} cannot be called: {error}")
+        case RejectedError():
+            return _refusal(peer, error)
+        case _:
+            return Answer(502, "unreachable", f"{peer} cannot be reached: {error}")
+
+
 def _on_the_wire(request: Outgoing, credential: bytes) -> httpcore2.Request:
     headers = [(name, value) for name, value in request.headers if name.lower() not in _NOT_SENT]
-    headers += [(b"X-Mesh-Biscuit", base64.b64encode(credential)), (b"Connection", b"close")]
+    headers += [(b"X-Mesh-Biscuit", credential), (b"Connection", b"close")]
     url = httpcore2.URL(scheme=request.scheme, host=request.host, port=request.port, target=request.target)
     return httpcore2.Request(
         request.method, url, headers=headers, content=request.content, extensions=dict(request.extensions)

@@ -30,13 +30,18 @@ def without_mesh(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]], *, but: frozenset[bytes] = frozenset()) -> Headers:
-    """What a proxy passes on, in order and with repeats: none that is hop-by-hop, or in `Connection`, or in `but`."""
+    """What a proxy passes on, in order and with repeats: none that is hop-by-hop, or the mesh's, or in `but`."""
+    return without_mesh(without_hops(headers, but=but))
+
+
+def without_hops(headers: Iterable[tuple[bytes, bytes]], *, but: frozenset[bytes] = frozenset()) -> Headers:
+    """The same with the mesh's: within it."""
     passed = [(name, value) for name, value in headers]
     named = {
         token.strip().lower() for name, value in passed if name.lower() == b"connection" for token in value.split(b",")
     }
     dropped = HOP_BY_HOP | named | but
-    return [(name, value) for name, value in without_mesh(passed) if name.lower() not in dropped]
+    return [(name, value) for name, value in passed if name.lower() not in dropped]
 
 
 def relocated(headers: Iterable[tuple[bytes, bytes]], origin: bytes, base: bytes, prefix: bytes) -> Headers:

@@ -52,7 +52,7 @@ async def pass_on(
     receive: Receive,
     send: Send,
     *,
-    changed: Callable[[Headers], Headers] = lambda headers: headers,
+    changed: Callable[[Headers], Headers] = end_to_end,
     send_timeout: float = math.inf,
 ) -> None:
     """Send a request over `stream`, and its answer to whoever asked. The stream is then for its owner to cut.
@@ -61,7 +61,7 @@ async def pass_on(
         abort: cuts `stream` at once, so that whoever reads it hears of it.
         head: how the request begins; its body comes from `receive`.
         scope: of the request that is passed on.
-        changed: gives the headers of the answer as the asker is to have them, of those that pass.
+        changed: gives the headers of an answer, and its trailers, as the asker is to have them.
         send_timeout: seconds the other side may take nothing of the request while more of it is there.
     Raises:
         RejectedError: the stream was refused.
@@ -152,7 +152,7 @@ class _Passing:
                 case h11.Data(data=data):
                     await self._send({"type": "http.response.body", "body": bytes(data), "more_body": True})
                 case h11.EndOfMessage(headers=trailers):
-                    await self._end(list(trailers.raw_items()))
+                    await self._end(trailers.raw_items())
                     return
                 case _:
                     raise self._broken("the stream ended before an answer")
@@ -169,12 +169,12 @@ class _Passing:
 
     async def _say(self, early: h11.InformationalResponse) -> None:
         if early.status_code not in (HTTPStatus.CONTINUE, HTTPStatus.SWITCHING_PROTOCOLS):
-            headers = end_to_end(early.headers.raw_items())
+            headers = self._changed(early.headers.raw_items())
             if INFORMATIONAL in self._extensions:
                 await self._send({"type": INFORMATIONAL, "status": early.status_code, "headers": headers})
 
     async def _begin(self, response: h11.Response) -> None:
-        headers = self._changed(end_to_end(response.headers.raw_items()))
+        headers = self._changed(response.headers.raw_items())
         chunked = any(name == b"transfer-encoding" for name, _ in response.headers)
         self._promised = chunked and "http.response.trailers" in self._extensions
         self._answering = True
@@ -185,7 +185,7 @@ class _Passing:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         if self._promised:
             await self._send(
-                {"type": "http.response.trailers", "headers": end_to_end(trailers), "more_trailers": False}
+                {"type": "http.response.trailers", "headers": self._changed(trailers), "more_trailers": False}
             )
 
     def _broken(self, reason: str) -> ServiceError:

@@ -84,7 +84,7 @@ class ReverseProxy:
         return Head(scope["method"], target, headers)
 
     def _relocated(self, scope: Scope, headers: Headers) -> Headers:
-        return relocated(headers, self._origin, self._base, scope["root_path"].encode())
+        return relocated(end_to_end(headers), self._origin, self._base, scope["root_path"].encode())
 
 
 def _rest(scope: Scope) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import trio
 
-from agentmesh.abc import Admission, Stream, StreamLimits
+from agentmesh.abc import Admission, PeerStream, Stream, StreamLimits
 from agentmesh.errors import ErrorCode, LocalProtocolError
 from agentmesh.protocols.http.asgi import INFORMATIONAL, TRAILERS, ASGIApp, Message, scope_of
 from agentmesh.protocols.http.events import BodyReceived, CallerLeft, RequestReceived, RequestRefused
@@ -48,7 +48,7 @@ def protocol(
     return Protocol(HTTP_ID, serve, admission, limits)
 
 
-async def serve_http(stream: Stream, app: ASGIApp, limits: HttpLimits = DEFAULT_LIMITS) -> None:
+async def serve_http(stream: PeerStream, app: ASGIApp, limits: HttpLimits = DEFAULT_LIMITS) -> None:
     """Answer the one request of `stream`, then return; the stream is then for its owner to close.
 
     What the caller does wrong is answered 400 (or 408, 431, 501), and what `app` raises is logged and answered 500, or
@@ -70,7 +70,7 @@ async def serve_http(stream: Stream, app: ASGIApp, limits: HttpLimits = DEFAULT_
         stream.reset()  # the caller is gone, or takes no answer
 
 
-async def _finish(stream: Stream, machine: ServerExchange, limits: HttpLimits) -> None:
+async def _finish(stream: PeerStream, machine: ServerExchange, limits: HttpLimits) -> None:
     """Say that the answer is whole, and take in a little of a request that nobody wanted, so that no reset meets it."""
     match machine.state:
         case State.ANSWERED | State.REFUSED:
@@ -92,7 +92,7 @@ async def _finish(stream: Stream, machine: ServerExchange, limits: HttpLimits) -
 class AsgiExchange:
     """The two callables of an ASGI application, `receive` and `send`, over one stream."""
 
-    def __init__(self, stream: Stream, machine: ServerExchange, limits: HttpLimits) -> None:
+    def __init__(self, stream: PeerStream, machine: ServerExchange, limits: HttpLimits) -> None:
         self._stream = stream
         self._machine = machine
         self._limits = limits

@@ -156,7 +156,7 @@ class ServerExchange:
         """Say something before the answer, 103 Early Hints for one; dropped when the caller speaks HTTP/1.0.
 
         Raises:
-            LocalProtocolError: the answer has begun, the status is none of 1xx or is 101, or a header cannot be written.
+            LocalProtocolError: the answer has begun, the status is not of 1xx or is 101, or a header is malformed.
         """
         if not 100 <= status < 200 or status == 101:
             raise LocalProtocolError(f"{status} is not said before an answer")

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from agentmesh.membership.pages import serve_pages, serve_socket
+from agentmesh.local import LocalConfig, serve_local_api
+from agentmesh.membership.pages import serve_pages
 from agentmesh.node import Node
 from agentmesh.node.pages import node_pages
 from agentmesh.protocols.goaway import GoAway, Reason, send_goaway
@@ -94,7 +95,7 @@ async def test_pages_on_a_port_and_on_a_socket_of_ones_own(tmp_path: Path) -> No
         async with (
             node.serve("http", "app", app()),
             serve_pages(node_pages(node), "127.0.0.1:0") as url,
-            serve_socket(node_pages(node, debug=True), path),
+            serve_local_api(node, LocalConfig(path)),
         ):
             assert url is not None
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -105,8 +106,5 @@ async def test_pages_on_a_port_and_on_a_socket_of_ones_own(tmp_path: Path) -> No
             async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
                 assert (await client.get("/debug/mesh-info")).json()["peer_id"] == str(node.peer)
         assert not path.exists()
-        with pytest.raises(OSError, match="cannot listen on"):
-            async with serve_socket(node_pages(node), tmp_path / ("x" * 120)):
-                raise AssertionError("unreachable")
-        async with serve_pages(node_pages(node), None) as nothing, serve_socket(node_pages(node), None):
-            assert nothing is None
+        async with serve_pages(node_pages(node), None) as nothing, serve_local_api(node, LocalConfig()) as nowhere:
+            assert (nothing, nowhere) == (None, None)

@@ -1,0 +1,12 @@
+"""The local API: the mesh for programs of this machine in any language, over HTTP on a Unix socket or a port.
+
+    /mesh/<peer>/<type>/<name>/…    any service of any member                       proxy
+    /healthz /readyz /metrics /debug/…                                              agentmesh.node.pages
+
+serving      HTTP for programs of this machine; listening: where; token: for whom
+api          all of it together
+"""
+
+from agentmesh.local.api import LocalApi, LocalConfig, serve_local_api
+
+__all__ = ["LocalApi", "LocalConfig", "serve_local_api"]
