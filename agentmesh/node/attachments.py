@@ -15,6 +15,7 @@ from agentmesh.errors import RemoteProtocolError
 from agentmesh.node.admissions import ADMIT_ERRORS, RouterAdmissions
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.goaways import GoAways
+from agentmesh.protocols.goaway import Reason
 from agentmesh.protocols.relay import ReservationGranted, keep_reservation
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.host import Host
@@ -29,6 +30,7 @@ SYNC_INTERVAL = 900.0  # seconds between two looks at the control plane's list, 
 FIRST_SHORT_SYNC = 1.0  # the same while routers are missing; doubling …
 MONITOR_INTERVAL = 60.0  # … up to this
 REPLACE_SPREAD = 10.0  # seconds within which a router that was lost is replaced, while another is held
+LOOK_FIRST = 1.5  # seconds that whoever is sent away by a full router takes to read the list again
 LEAVE_TIMEOUT = 10.0  # seconds that the session to a router that sent us away is kept; the router keeps it for 5
 LEAVE_LOOK = 0.05  # seconds between two looks at whether it is still needed
 PROTECTION = "agentmesh-router"
@@ -170,11 +172,11 @@ class Attachments:
         self._missing.set()
         self._notify()
 
-    def _sent_away(self, router: PeerId) -> None:
-        """Replace it at once; its session lasts a little longer."""
+    def _sent_away(self, router: PeerId, reason: Reason) -> None:
+        """Replace it at once; its session lasts a little longer. If it is full, look first where there is room."""
         self._reserved.discard(router)
         self._host.connections.unprotect(router, PROTECTION)
-        self._replace_at = -math.inf
+        self._replace_at = trio.current_time() + LOOK_FIRST if reason is Reason.OVERLOADED else -math.inf
         self._leaving[router].set()
         self._missing.set()
         self._notify()

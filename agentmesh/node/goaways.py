@@ -30,14 +30,14 @@ class GoAways:
     def __init__(self, catalogue: Catalogue) -> None:
         self.received: dict[Reason, int] = dict.fromkeys(Reason, 0)
         self._catalogue = catalogue
-        self._on_sent_away: list[Callable[[PeerId], None]] = []
+        self._on_sent_away: list[Callable[[PeerId, Reason], None]] = []
         self._host: Host
 
     def protocol(self) -> Protocol:
         return attrs.evolve(goaway.protocol(self._accepts, self._sent_away), run=self._run)
 
-    def on_sent_away(self, callback: Callable[[PeerId], None]) -> None:
-        """Have `callback(router)` called, synchronously, when a router sends us away. It must not raise."""
+    def on_sent_away(self, callback: Callable[[PeerId, Reason], None]) -> None:
+        """Have `callback(router, reason)` called, synchronously, when a router sends us away. It must not raise."""
         self._on_sent_away.append(callback)
 
     def circuits_through(self, router: PeerId) -> list[MuxSession]:
@@ -62,4 +62,4 @@ class GoAways:
         for session in self.circuits_through(router):
             self._host.connections.retire(session)
         for callback in self._on_sent_away:
-            callback(router)
+            callback(router, message.reason)

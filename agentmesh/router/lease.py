@@ -11,11 +11,13 @@ from agentmesh.control_plane.client import RouterLoad
 from agentmesh.control_plane.errors import ControlPlaneError, RequestRefusedError, UnauthorizedError
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.membership import Membership
+from agentmesh.runtime.guard import Signal
 from agentmesh.types import Address
 
 logger = logging.getLogger(__name__)
 
 RETRY_WAIT = 5.0  # seconds after a renewal that failed
+MUCH = 0.05  # of the sessions that a router may hold: a change of its load that it says at once
 LAST_TIMEOUT = 5.0  # seconds that the last lease may take, when the router stops
 
 LEASE_ERRORS = (ControlPlaneError, RemoteProtocolError)
@@ -69,6 +71,8 @@ class Lease:
         self.held_until = 0.0
         self._interval = interval
         self._renewing = trio.Lock()
+        self._outdated = Signal()
+        self._told = RouterLoad()
         self._is_over = False
 
     async def keep(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> NoReturn:
@@ -84,7 +88,8 @@ class Lease:
         task_status.started()
         wait = self._interval
         while True:
-            await trio.sleep(wait)
+            with trio.move_on_after(wait):
+                await self._outdated.wait()
             try:
                 await self._renew()
             except LEASE_ERRORS as exc:
@@ -92,6 +97,12 @@ class Lease:
                 wait = min(RETRY_WAIT, self._interval)
             else:
                 wait = self._interval
+
+    def check(self) -> None:
+        """Have it renewed soon if the router is much busier, or idler, than it said last: members choose by that."""
+        load = self.load()
+        if abs(load.connections - self._told.connections) >= max(MUCH * load.connection_limit, 1):
+            self._outdated.set()
 
     async def end(self, ttl: float) -> None:
         """Renew it no more. The last lease is one of `ttl` seconds: the time that the router expects to be away.
@@ -126,10 +137,10 @@ class Lease:
                     await self._send()
 
     async def _send(self, ttl: float | None = None) -> None:
-        membership = self._membership
+        membership, self._told = self._membership, self.load()
         try:
             self.held_until = await membership.client.renew_lease(
-                membership.token(), self.addresses(), load=self.load(), ttl=ttl
+                membership.token(), self.addresses(), load=self._told, ttl=ttl
             )
         except LEASE_ERRORS as exc:
             self.results[LeaseResult.of(exc)] += 1

@@ -147,10 +147,14 @@ async def test_drain_members_says_draining(autojump_clock: MockClock) -> None:
     async with open_fleet() as fleet:
         router = await fleet.router("router", shutdown_lease_ttl=12.0)
         peer = await fleet.router("peer", plane=None)
-        heard: list[PeerId] = []
+        heard: list[tuple[PeerId, Reason]] = []
+
+        def hear(router: PeerId, reason: Reason) -> None:
+            heard.append((router, reason))
+
         nodes = [await fleet.node(f"n{number}") for number in range(3)]
         for node in nodes:
-            node.attachments.goaways.on_sent_away(heard.append)
+            node.attachments.goaways.on_sent_away(hear)
         await trio.sleep(1)
         told = set(router.members.present)
         assert told == {node.peer for node in nodes}
@@ -161,7 +165,7 @@ async def test_drain_members_says_draining(autojump_clock: MockClock) -> None:
             assert router.members.present == ()  # forgotten, at once
         assert router.departures.sent[Reason.DRAINING, Result.OK] == 3
         assert fleet.plane.lease_ttls[-1] == 12.0
-        assert heard == [router.peer] * 3
+        assert heard == [(router.peer, Reason.DRAINING)] * 3
         for node in nodes:
             assert node.routers == (peer.peer,)
             assert node.attachments.catalogue.deadline > trio.current_time() + 12.0 - GRACE - 1

@@ -155,3 +155,18 @@ async def test_how_renewals_ended_is_counted(autojump_clock: MockClock) -> None:
         await trio.sleep(RETRY_WAIT)
         assert lease.results == {"ok": 2, "unreachable": 1, "unauthorized": 1, "rejected": 0}
         assert LeaseResult.of(RequestRefusedError("no", 403)) is LeaseResult.REJECTED
+
+
+async def test_a_load_that_changed_much_is_told_soon(autojump_clock: MockClock) -> None:
+    plane = Plane()
+    membership = await member(plane)
+    load = [7]
+    async with open_background() as nursery:
+        lease = Lease(membership, lambda: [address_of(membership)], lambda: RouterLoad(1, 0, load[0], 100), INTERVAL)
+        await nursery.start(lease.keep)
+        for load[0] in (11, 3, 7, 12):  # noqa: B007 - what the lease is told
+            lease.check()
+            await trio.sleep(1)
+        assert plane.calls["renew_lease"] == 2  # at 12: five of a hundred
+        (record,) = plane.routers.values()
+        assert record.connections == 12

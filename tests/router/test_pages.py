@@ -91,7 +91,7 @@ async def test_metrics_follow_what_happens(autojump_clock: MockClock) -> None:
             found = await metrics(router)
             assert (found[of("draining")], found[of("ready")]) == (1, 0)
             assert found[of("goaway_sent_total", reason="DRAINING", result="ok")] == len(held)
-            assert found[of("lease_renewals_total", result="ok")] == 2
+            assert found[of("lease_renewals_total", result="ok")] >= 2
             assert (await get(router, "/readyz")).status_code == 503
             assert (await get(router, "/healthz")).status_code == 200
 
