@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from agentmesh.control_plane.commits import SharedCommits, SharedReads
 from agentmesh.control_plane.dsn import Dsn, SqliteFile, parse_dsn
 from agentmesh.control_plane.engines import (
+    ANSWER_TIMEOUT,
     POSTGRES_CONNECTIONS,
     SQLITE_CONNECTIONS,
     for_writing,
@@ -26,6 +27,8 @@ from agentmesh.control_plane.migrations import MigrationError, migrate
 from agentmesh.errors import MeshError
 
 RACES = frozenset({"40001", "40P01"})  # PostgreSQL's serialization failure and deadlock: it chose one to try again
+
+CLOSE_TIMEOUT = ANSWER_TIMEOUT + 1.0  # seconds for jobs that were left to themselves; the database gives up before
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -93,8 +96,9 @@ class Database:
         return result
 
     async def aclose(self) -> None:
-        for _ in range(int(self._threads.total_tokens)):
-            await self._threads.acquire_on_behalf_of(object())  # jobs that were left to themselves end first
+        with trio.move_on_after(CLOSE_TIMEOUT):
+            for _ in range(int(self._threads.total_tokens)):
+                await self._threads.acquire_on_behalf_of(object())  # jobs that were left to themselves end first
         await trio.to_thread.run_sync(self._engine.dispose)
 
 

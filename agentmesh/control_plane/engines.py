@@ -57,7 +57,11 @@ def postgres_engine(database: PostgresDatabase) -> Engine:
     try:
         engine = create_engine(
             database.url,
-            connect_args={"application_name": "agentmesh", "connect_timeout": round(ANSWER_TIMEOUT)},
+            connect_args={
+                "application_name": "agentmesh",
+                "connect_timeout": round(ANSWER_TIMEOUT),
+                "tcp_user_timeout": round(ANSWER_TIMEOUT * 1000),  # a server that vanished is noticed, too
+            },
             pool_size=POSTGRES_CONNECTIONS,
             max_overflow=0,
             pool_pre_ping=True,  # a server that was restarted is not an error of the first requests after
