@@ -8,9 +8,12 @@ from typing import cast
 import httpx
 import pytest
 
+from agentmesh.credentials import Credential
+from agentmesh.identity import Identity
 from agentmesh.wire.messages.mesh.v1 import BootstrapEnrollResponse, EnrollmentStatus
 from tests.control_plane.asking import AS_ADMIN, JSON, POLICY, PROTOBUF, Asking, Askings, Place, open_askings, places
 from tests.control_plane.test_canary import columns_of
+from tests.control_plane.test_register import open_site
 
 TEXTS = ["'", '"', "x'); DROP TABLE nodes;--", "%_", "\\", "a\x00b", "é𝔸 :a %s {0}"]
 SURROGATE = "\ud800"  # JSON can write it, and nothing can keep it
@@ -75,3 +78,33 @@ async def test_every_text_is_refused_or_kept_as_it_is(
         assert set(await columns_of(dsn)) == columns
     assert {"labels.site", "description", "roles.0.name", "bindings.0.members.0"} <= kept
     assert [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info] == []
+
+
+async def test_what_a_provider_says_is_no_statement_either(tmp_path: Path, dsn: str) -> None:
+    """It is kept as it is, it is in the credential as it is, and a ban is of exactly that."""
+    async with open_site(tmp_path, db_dsn=dsn) as site:
+        members = dict[str, tuple[Identity, Credential]]()
+        for text in TEXTS:
+            member = Identity.generate()
+            token = site.provider.token(text, groups=["eng", text], roles=[text], email=text, email_verified=True)
+            if text.isprintable():
+                members[text] = member, await site.registered(member, token)
+            else:
+                refused = await site.register(member, token)
+                assert (refused.status_code, refused.text) == (401, "the token's sub cannot be read\n")
+        listed = (await site.mesh.admin("GET", "/nodes")).json()["nodes"]
+        assert {node["owner"] for node in listed} == {f"{site.provider.issuer}|{text}" for text in members}
+        for text, (_, credential) in members.items():
+            assert {kind: set(values) for kind, values in credential.claims.items()} == {
+                **dict.fromkeys(("user", "email", "idp_role"), {text}),
+                "group": {"eng", text},
+            }
+        for text, (member, credential) in members.items():
+            await site.mesh.ban(member)
+            found = {
+                node["owner"] for node in (await site.mesh.admin("GET", "/nodes")).json()["nodes"] if node["banned"]
+            }
+            assert found == {f"{site.provider.issuer}|{text}"}
+            assert (await site.refresh(member, credential)).status_code == 403
+            await site.mesh.unban(member)
+            await site.refreshed(member, credential)
