@@ -1,8 +1,10 @@
 """The local API: the mesh for programs of this machine in any language, over HTTP on a Unix socket or a port.
 
     /mesh/<peer>/<type>/<name>/…    any service of any member                       proxy
+    /mesh/service/discover          who serves what                                 discover
     /healthz /readyz /metrics /debug/…                                              agentmesh.node.pages
 
+providers    who serves what, by name
 serving      HTTP for programs of this machine; listening: where; token: for whom
 api          all of it together
 """

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import attrs
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from agentmesh.abc import Stream
 from agentmesh.control_plane.config import parse_bind_address
+from agentmesh.local.discover import PATH as DISCOVER_PATH
+from agentmesh.local.discover import DiscoverPage
 from agentmesh.local.listening import listen_on_port, listen_on_socket
+from agentmesh.local.providers import MeshDiscovery
 from agentmesh.local.proxy import PREFIX, MeshProxy
 from agentmesh.local.serving import serve_local
 from agentmesh.local.token import Guarded, load_or_create_token
@@ -48,10 +51,14 @@ class LocalApi:
 
     def __init__(self, node: Node) -> None:
         self._proxy = MeshProxy(calls_of(node), node.peer)
-        self._pages = Starlette(routes=[Mount("/", node_pages(node, debug=True))])
+        discovery = MeshDiscovery(node)
+        pages = node_pages(node, debug=True)
+        self._pages = Starlette(routes=[Route(DISCOVER_PATH, DiscoverPage(discovery)), Mount("/", pages)])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app: ASGIApp = self._proxy if scope["raw_path"].startswith(PREFIX) else self._pages
+        path: bytes = scope["raw_path"]
+        to_member = path.startswith(PREFIX) and path != DISCOVER_PATH.encode()
+        app: ASGIApp = self._proxy if to_member else self._pages
         await app(scope, receive, send)
 
 

@@ -22,7 +22,7 @@ from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
 from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
-from agentmesh.services.table import ServiceKey
+from agentmesh.services.table import ServiceKey, Target
 from agentmesh.types import Address, PeerId, ProtocolId
 
 
@@ -71,6 +71,10 @@ class Node:
     def services(self) -> tuple[ServiceKey, ...]:
         """What it serves."""
         return tuple(self._services)
+
+    def target_of(self, service: ServiceKey) -> Target | None:
+        """What a service of its own is: an application, or the URL of a server; None when it does not serve it."""
+        return self._services.lookup(service.type, service.name)
 
     async def wait_ready(self) -> None:
         """Until one router is held: then it can be called, and calls."""

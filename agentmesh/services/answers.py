@@ -7,7 +7,7 @@ from agentmesh.protocols.http import ERROR_HEADER, Send
 
 @attrs.frozen
 class Answer:
-    """Says why in one word (the X-Mesh-Error header) and in a sentence (the body, plain text)."""
+    """Says why in one word (the X-Mesh-Error header, "" for none) and in a sentence (the body, plain text)."""
 
     status: int
     error: str
@@ -23,8 +23,9 @@ class Answer:
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(self.body)).encode("ascii")),
-            (ERROR_HEADER, self.error.encode("ascii")),
         ]
+        if self.error:
+            headers.append((ERROR_HEADER, self.error.encode("ascii")))
         if self.status == 401:
             headers.append((b"www-authenticate", self.challenge.encode("ascii")))
         return headers

@@ -22,6 +22,8 @@ from agentmesh.services.proxy import ReverseProxy
 from agentmesh.services.table import SERVICE_TYPES, ServiceKey, ServiceTable
 from agentmesh.types import PeerId
 
+CATALOG_PATH = b"/system/mesh.catalog"
+
 Authorize = Callable[[bytes, PeerId, Call], None]
 
 # An MCP application sees this as its own name: the official SDK answers 421 to any that is not the loopback's, to keep
@@ -43,11 +45,29 @@ class Dispatcher:
         self._authorize = authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = self._admit(scope)
+        admitted = self._listed(scope) if scope["raw_path"] == CATALOG_PATH else self._admit(scope)
         if isinstance(admitted, Answer):
             await admitted.send(send)
         else:
             await admitted.app({**scope, **admitted.changes}, receive, send)
+
+    def _listed(self, scope: Scope) -> "Answer":
+        """What the caller may call here, one `type://name` a line. That it may ask is granted to everybody; what it is
+        not granted is not there for it. Grants of certain paths alone are not seen.
+        """
+        credential = _credential_of(scope["headers"])
+        if isinstance(credential, Answer):
+            return credential
+
+        def is_granted(key: ServiceKey, method: str) -> bool:
+            try:
+                self._authorize(credential, peer_of(scope), Call(key.type, key.name, method, "/"))
+            except CredentialError:
+                return False
+            return True
+
+        granted = [str(key) for key in self._table if any(is_granted(key, method) for method in ("GET", "POST"))]
+        return Answer(200, "", "\n".join(sorted(granted)))
 
     def _admit(self, scope: Scope) -> "Admitted | Answer":
         service = service_of(scope["raw_path"])

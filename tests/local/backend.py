@@ -68,8 +68,13 @@ async def until(stream: trio.abc.ReceiveStream, end: bytes) -> bytes:
 @asynccontextmanager
 async def open_beside(folder: Path, serve: Handler) -> AsyncGenerator[Beside]:
     """A control plane, a router and two nodes in this process; `serve` answers each connection to the service."""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        if await stream.socket.recv(1, socket.MSG_PEEK):  # or it only looked whether somebody listens
+            await serve(stream)
+
     async with trio.open_nursery() as nursery, open_loopback(folder, "router") as mesh:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
         async with await mesh.node() as provider, await mesh.node() as caller:
             path = folder / "node.sock"

@@ -177,3 +177,11 @@ async def test_an_mcp_application_is_called_by_a_name_that_the_sdk_takes() -> No
         response = await client.get(f"{ORIGIN}/mcp/tools/here")
     assert app.header("host") == [b"localhost:80"]
     assert response.headers["location"] == "/mcp/tools/elsewhere"
+
+
+async def test_the_catalog_has_what_the_caller_may_call() -> None:
+    door = front_door(here=Recorder(), secret=Recorder(), narrow=Recorder(), also="http://127.0.0.1:1")
+    async with open_mesh(door) as mesh:
+        assert await ask(mesh, "/system/mesh.catalog") == (200, None, "http://also\nhttp://here\n")
+        assert (await ask(mesh, "/system/mesh.catalog", ()))[:2] == (401, "no-credential")
+        assert await ask(mesh, "/system/mesh.catalog", (base64.b64encode(b"forged"),)) == (200, None, "\n")

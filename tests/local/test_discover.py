@@ -1,0 +1,38 @@
+"""Who serves what, as a program beside a node is told."""
+
+import json
+from pathlib import Path
+
+import trio
+
+from tests.local.backend import Beside, open_beside
+from tests.local.test_proxy import Backend
+
+PATH = "/mesh/service/discover"
+
+
+async def wait_announced(beside: Beside) -> None:
+    with trio.fail_after(20):
+        while not await beside.caller.find_providers("http", "x"):  # noqa: ASYNC110 - only asking tells
+            await trio.sleep(0.1)
+
+
+async def test_discovery_as_json_and_as_events(tmp_path: Path) -> None:
+    async with open_beside(tmp_path, Backend().serve) as beside, beside.client() as client:
+        await wait_announced(beside)
+        found = {
+            "peer_id": str(beside.provider.peer),
+            "type": "http",
+            "name": "x",
+            "local_proxy_url": f"{beside.prefix}/",
+        }
+        for query in ("type=http", "type=http&name=x", "type=http&limit=1&timeout=5"):
+            assert (await client.get(f"{PATH}?{query}")).json() == [found]
+        assert (await client.get(f"{PATH}?type=http&offset=1")).json() == []
+        assert (await client.get(f"{PATH}?type=mcp")).json() == []
+        assert (await client.get(found["local_proxy_url"])).text == "hi"
+        answer = await client.get(f"{PATH}?type=http&stream=1")
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.text == f'data: {json.dumps(found)}\n\nevent: done\ndata: {{"found": 1}}\n\n'
+        for query in ("", "type=http&timeout=soon", "type=http&timeout=nan", "type=http&limit=0", "type=other"):
+            assert (await client.get(f"{PATH}?{query}")).status_code == 400
