@@ -10,6 +10,7 @@ trust.
     plane       what all that needs of a control plane
     bans        who is out
     rulebook    the mesh's policy
+    kept_rules  … in a file
     news        what the control plane says to every member at once
     topics      who may talk on which topic
     gate        whom a member lets in, and who may call what

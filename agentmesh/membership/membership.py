@@ -16,6 +16,7 @@ from agentmesh.identity import Identity
 from agentmesh.membership.bans import Bans
 from agentmesh.membership.enrollment import Enrollment
 from agentmesh.membership.entry import PLANE_ERRORS, Entry
+from agentmesh.membership.kept_rules import KeptRules
 from agentmesh.membership.plane import PlaneClient
 from agentmesh.membership.renewal import renewal_wait, retry_wait
 from agentmesh.membership.state import SavedCredential, StateDir
@@ -85,6 +86,11 @@ class Membership:
     def trusted(self) -> TrustedKeys:
         """The keys whose credentials are honoured."""
         return self._verifier.trusted
+
+    @property
+    def kept_rules(self) -> KeptRules | None:
+        """Where the mesh's policy outlives the process."""
+        return KeptRules(self._state.path, self._mesh) if self._state else None
 
     def token(self) -> bytes:
         """Our credential as it is shown to others."""

@@ -12,6 +12,7 @@ from agentmesh.authorization import Authorizer, Call, MeshRules
 from agentmesh.control_plane.errors import ControlPlaneError
 from agentmesh.credentials import Credential, TrustedKeys
 from agentmesh.errors import CredentialError, RemoteProtocolError
+from agentmesh.membership.kept_rules import KeptRules
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +25,15 @@ GetRules = Callable[[], Awaitable[Sequence[str]]]
 
 class Rulebook:
     """The rules, as they were last read. Until they have been, nothing is allowed; when the control plane is away, the
-    last ones hold.
+    last ones hold, over a restart too.
 
     Args:
         fetch: reads the control plane's rules; may raise ControlPlaneError or RemoteProtocolError.
         rng: spreads the requests of a fleet.
+        kept: where the rules outlive the process; None keeps them nowhere.
     """
 
-    def __init__(self, fetch: GetRules, rng: Random) -> None:
+    def __init__(self, fetch: GetRules, rng: Random, kept: KeptRules | None = None) -> None:
         self._fetch = fetch
         self._rng = rng
         self._rules: MeshRules | None = None
@@ -40,6 +42,8 @@ class Rulebook:
         self._hurried = trio.Event()
         self._synced_at = -math.inf  # on Trio's clock
         self._on_change: list[Callable[[], None]] = []
+        self._kept = kept
+        self._resume()
 
     @property
     def is_known(self) -> bool:
@@ -82,12 +86,23 @@ class Rulebook:
                 await self._hurried.wait()
                 await trio.sleep(HURRY_JITTER * self._rng.random())
 
+    def _resume(self) -> None:
+        texts = self._kept.load() if self._kept else None
+        if texts is None:
+            return
+        try:
+            self._take(MeshRules(texts))
+        except RemoteProtocolError as exc:
+            logger.warning("the policy that was kept is none", extra={"reason": exc})
+
     async def _sync(self) -> bool:
         self._synced_at = trio.current_time()
         try:
             texts = tuple(await self._fetch())
             if self._rules is None or texts != self._rules.texts:
                 self._take(MeshRules(texts))
+                if self._kept:
+                    self._kept.save(texts)
         except (ControlPlaneError, RemoteProtocolError) as exc:
             logger.warning("the policy was not read", extra={"reason": exc, "known": self.is_known})
             return False

@@ -106,7 +106,7 @@ async def run_node_as(
     catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
     admissions, goaways = RouterAdmissions(membership, catalogue, rng), GoAways(catalogue)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
-    rules = Rulebook(lambda: membership.client.rules(membership.token()), rng)
+    rules = Rulebook(lambda: membership.client.rules(membership.token()), rng, membership.kept_rules)
     news = News(membership, rules)
     floodsub = Floodsub(Role.LEAF, policy=Policy(news.validate), wall_clock=membership.wall_clock)
     spoken = [
