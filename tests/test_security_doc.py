@@ -32,7 +32,8 @@ def default_of(name: str, where: str) -> object:
     if not last[0].isupper():
         return getattr(importlib.import_module(where), name)
     kind: type[attrs.AttrsInstance] = getattr(importlib.import_module(module), last)
-    return attrs.fields_dict(kind)[name].default
+    default = attrs.fields_dict(kind)[name].default
+    return getattr(kind(), name) if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "where", "default"), ROWS)
