@@ -1,0 +1,36 @@
+"""Drill a fleet: `python -m tests.drill --members 3000`. Exits 1 when a member was left behind, or moved too often."""
+
+import argparse
+import logging
+import os
+import resource
+import sys
+import time
+
+from agentmesh.testing import run
+from tests.drill.drill import Drill
+
+HASH_SEED = "0"  # sets of strings have an order too
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.drill", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--members", type=int, default=300)
+    parser.add_argument("--routers", type=int, default=6)
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
+    logging.disable(logging.ERROR)
+    drill, began = Drill(arguments.seed, arguments.members, arguments.routers), time.monotonic()
+    fingerprint = run(drill.run, seed=arguments.seed)
+    print(*drill.log, sep="\n")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"fingerprint {fingerprint}, after {time.monotonic() - began:.0f} s, {peak:.0f} MiB")
+    for violation in drill.violations:
+        print("WRONG:", violation)
+    return 1 if drill.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
