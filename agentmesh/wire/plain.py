@@ -27,7 +27,7 @@ _RANGES = {
     betterproto2.TYPE_UINT32: (0, 2**32 - 1),
     betterproto2.TYPE_UINT64: (0, 2**64 - 1),
 }
-_NAME = re.compile(r"[A-Za-z_-]{1,32}")
+_NAME = re.compile(r"(?!(.*\d){4})[\w.-]{1,32}", re.ASCII)  # three digits at most: what is random has more
 _DURATION = re.compile(r"-?\d{1,12}(\.\d{1,9})?s")
 
 
@@ -109,7 +109,7 @@ def from_plain(kind: type[M], value: object, where: str = "") -> M:
 def unknown_field(name: str, known: Iterable[str]) -> str:
     """What is wrong with a field of that name.
 
-    It is named if it looks like a name, short and without digits. Else it may be anything that somebody put in the
+    It is named if it looks like a name, short and with few digits. Else it may be anything that somebody put in the
     wrong place, a secret too, and is not said again.
     """
     named = f"no field {name!r}" if _NAME.fullmatch(name) else "a field that has no name of ours"

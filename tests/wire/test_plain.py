@@ -134,6 +134,8 @@ def test_other_spellings_are_taken() -> None:
         (RouterInfo, {"labels": []}, "labels: an object is needed"),
         (RouterInfo, {"labels": {"a": 5}}, "labels: a text is needed"),
         (RouterInfo, {"labels": {"\ud800": "a"}}, "labels: this is no Unicode text"),
+        (RouterInfo, {"label2.x": "a"}, "there is no field 'label2.x'; the fields are peer_id"),
+        (RouterInfo, {"a" * 33: "a"}, "there is a field that has no name of ours; the fields are peer_id"),
         (RouterInfo, {"mesh-bt-0123": "a"}, "there is a field that has no name of ours; the fields are peer_id"),
         (DirectoryRecord, {"sequence": -1}, "sequence: the number is out of range"),
     ],
