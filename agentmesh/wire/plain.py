@@ -27,7 +27,8 @@ _RANGES = {
     betterproto2.TYPE_UINT32: (0, 2**32 - 1),
     betterproto2.TYPE_UINT64: (0, 2**64 - 1),
 }
-_NAME = re.compile(r"(?!(.*\d){4})[\w.-]{1,32}", re.ASCII)  # three digits at most: what is random has more
+_NAME = re.compile(r"[\w.-]{1,32}", re.ASCII)
+_MAX_DIGITS = 3  # in a name; what is random has more
 _DURATION = re.compile(r"-?\d{1,12}(\.\d{1,9})?s")
 
 
@@ -112,7 +113,8 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
     It is named if it looks like a name, short and with few digits. Else it may be anything that somebody put in the
     wrong place, a secret too, and is not said again.
     """
-    named = f"no field {name!r}" if _NAME.fullmatch(name) else "a field that has no name of ours"
+    is_name = _NAME.fullmatch(name) and sum(map(str.isdigit, name)) <= _MAX_DIGITS
+    named = f"no field {name!r}" if is_name else "a field that has no name of ours"
     return f"there is {named}; the fields are {', '.join(known)}"
 
 
