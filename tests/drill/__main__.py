@@ -8,6 +8,7 @@ import sys
 import time
 
 from agentmesh.testing import run
+from tests.drill.churn import Churn
 from tests.drill.drill import Drill
 
 HASH_SEED = "0"  # sets of strings have an order too
@@ -18,11 +19,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--members", type=int, default=300)
     parser.add_argument("--routers", type=int, default=6)
+    parser.add_argument("--hours", type=float, default=None, help="of churn instead; for a few members")
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
     logging.disable(logging.ERROR)
-    drill, began = Drill(arguments.seed, arguments.members, arguments.routers), time.monotonic()
+    numbers, began = (arguments.seed, arguments.members, arguments.routers), time.monotonic()
+    drill = Drill(*numbers) if arguments.hours is None else Churn(*numbers, hours=arguments.hours)
     fingerprint = run(drill.run, seed=arguments.seed)
     print(*drill.log, sep="\n")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
