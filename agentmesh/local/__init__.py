@@ -1,10 +1,12 @@
 """The local API: the mesh for programs of this machine in any language, over HTTP on a Unix socket or a port.
 
     /mesh/<peer>/<type>/<name>/…    any service of any member                       proxy
+    /v1/models /v1/completions /v1/chat/completions    all models of the mesh        openai
     /mesh/service/discover          who serves what                                 discover
     /healthz /readyz /metrics /debug/…                                              agentmesh.node.pages
 
 providers    who serves what, by name
+models       which models there are, and where
 serving      HTTP for programs of this machine; listening: where; token: for whom
 api          all of it together
 """

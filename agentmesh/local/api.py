@@ -14,6 +14,8 @@ from agentmesh.control_plane.config import parse_bind_address
 from agentmesh.local.discover import PATH as DISCOVER_PATH
 from agentmesh.local.discover import DiscoverPage
 from agentmesh.local.listening import listen_on_port, listen_on_socket
+from agentmesh.local.models import Models
+from agentmesh.local.openai import Completions, ModelsPage
 from agentmesh.local.providers import MeshDiscovery
 from agentmesh.local.proxy import PREFIX, MeshProxy
 from agentmesh.local.serving import serve_local
@@ -52,8 +54,16 @@ class LocalApi:
     def __init__(self, node: Node) -> None:
         self._proxy = MeshProxy(calls_of(node), node.peer)
         discovery = MeshDiscovery(node)
-        pages = node_pages(node, debug=True)
-        self._pages = Starlette(routes=[Route(DISCOVER_PATH, DiscoverPage(discovery)), Mount("/", pages)])
+        models = Models(node, discovery)
+        completions = Completions(models, node, self._proxy)
+        routes = [
+            Route(DISCOVER_PATH, DiscoverPage(discovery)),
+            Route("/v1/models", ModelsPage(models, node)),
+            Route("/v1/chat/completions", completions),
+            Route("/v1/completions", completions),
+            Mount("/", node_pages(node, debug=True)),
+        ]
+        self._pages = Starlette(routes=routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: bytes = scope["raw_path"]

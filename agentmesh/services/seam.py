@@ -6,7 +6,7 @@ httpcore2 speaks HTTP/1.1 over anything that is an `AsyncNetworkStream`. `SeamSt
 
 import math
 import ssl
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import ExitStack, aclosing
 from typing import Any, Self, cast
 
@@ -94,7 +94,9 @@ class Incoming:
 
     async def parts(self) -> AsyncGenerator[bytes]:
         """The body. Raises httpcore2.ReadError, ReadTimeout or RemoteProtocolError when it breaks off."""
-        async with aclosing(self._response.aiter_stream()) as parts:
+        # Not aiter_stream: who stops in the middle may go on later, as the openai SDK does to drain an answer.
+        stream = cast("AsyncIterable[bytes]", self._response.stream)
+        async with aclosing(cast("AsyncGenerator[bytes]", aiter(stream))) as parts:
             async for part in parts:
                 yield part
         if self._stream is not None:
