@@ -2,6 +2,7 @@
 
     /mesh/<peer>/<type>/<name>/…    any service of any member                       proxy
     /v1/models /v1/completions /v1/chat/completions    all models of the mesh        openai
+    /mcp                            six tools for agents                            mcp, tools, remote_tools
     /mesh/service/discover          who serves what                                 discover
     /healthz /readyz /metrics /debug/…                                              agentmesh.node.pages
 

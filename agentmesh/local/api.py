@@ -14,12 +14,14 @@ from agentmesh.control_plane.config import parse_bind_address
 from agentmesh.local.discover import PATH as DISCOVER_PATH
 from agentmesh.local.discover import DiscoverPage
 from agentmesh.local.listening import listen_on_port, listen_on_socket
+from agentmesh.local.mcp import McpEndpoint
 from agentmesh.local.models import Models
 from agentmesh.local.openai import Completions, ModelsPage
 from agentmesh.local.providers import MeshDiscovery
 from agentmesh.local.proxy import PREFIX, MeshProxy
 from agentmesh.local.serving import serve_local
 from agentmesh.local.token import Guarded, load_or_create_token
+from agentmesh.local.tools import NodeTools
 from agentmesh.node import Node
 from agentmesh.node.pages import node_pages
 from agentmesh.protocols.http import HTTP_ID, ASGIApp, Receive, Scope, Send
@@ -58,6 +60,7 @@ class LocalApi:
         completions = Completions(models, node, self._proxy)
         routes = [
             Route(DISCOVER_PATH, DiscoverPage(discovery)),
+            Route("/mcp", McpEndpoint(NodeTools(node, discovery).tools)),
             Route("/v1/models", ModelsPage(models, node)),
             Route("/v1/chat/completions", completions),
             Route("/v1/completions", completions),
