@@ -7,6 +7,7 @@
     /healthz /readyz /metrics /debug/…                                              agentmesh.node.pages
 
 providers    who serves what, by name
+asking       what the node asks other members itself
 models       which models there are, and where
 serving      HTTP for programs of this machine; listening: where; token: for whom
 api          all of it together

@@ -9,6 +9,7 @@ import httpx2
 import trio
 
 from agentmesh.errors import DialError, MeshError
+from agentmesh.local.asking import fetch
 from agentmesh.local.providers import Discovery, Provider, collect
 from agentmesh.node import Node
 from agentmesh.services import MeshClient2, ServiceKey, Target, host_name
@@ -98,7 +99,7 @@ class Models:
             try:
                 if not self._is_own(provider):
                     url = f"http://{host_name(provider.peer)}/{INFERENCE}/{provider.service.name}/v1/models"
-                    return names_in(await client.get(url))
+                    return names_in(await fetch(client, "GET", url))
                 target = self._node.target_of(provider.service)
                 return [] if target is None else names_in(await _ask_here(client, target, provider.service))
             except (httpx2.HTTPError, MeshError):
@@ -108,10 +109,10 @@ class Models:
 
 async def _ask_here(client: MeshClient2, target: Target, service: ServiceKey) -> httpx2.Response:
     if isinstance(target, str):
-        return await client.get(f"{target.rstrip('/')}/v1/models")
+        return await fetch(client, "GET", f"{target.rstrip('/')}/v1/models")
     transport = httpx2.ASGITransport(cast(Any, target), root_path=f"/{service.type}/{service.name}")
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as here:
-        return await here.get(f"/{service.type}/{service.name}/v1/models")
+        return await fetch(here, "GET", f"/{service.type}/{service.name}/v1/models")
 
 
 def names_in(answer: httpx2.Response) -> list[str]:

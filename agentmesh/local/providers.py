@@ -8,6 +8,7 @@ import httpx2
 import trio
 
 from agentmesh.errors import MeshError
+from agentmesh.local.asking import fetch
 from agentmesh.node import Node
 from agentmesh.services import MeshClient2, ServiceKey, host_name
 from agentmesh.services.dispatch import CATALOG_PATH
@@ -86,7 +87,7 @@ async def catalog(client: MeshClient2, peer: PeerId) -> list[ServiceKey]:
     """What a member serves for this one; nothing when it does not say within MEMBER_TIMEOUT seconds."""
     with trio.move_on_after(MEMBER_TIMEOUT):
         try:
-            answer = await client.get(f"http://{host_name(peer)}{CATALOG_PATH.decode()}")
+            answer = await fetch(client, "GET", f"http://{host_name(peer)}{CATALOG_PATH.decode()}")
         except (httpx2.TransportError, MeshError):
             return []
         lines = answer.text.splitlines() if answer.status_code == 200 else []

@@ -9,6 +9,7 @@ from typing import Any, cast
 import httpx2
 
 from agentmesh.errors import ServiceError
+from agentmesh.local.asking import fetch
 from agentmesh.local.providers import Provider
 from agentmesh.services import MeshClient2, host_name
 
@@ -60,14 +61,15 @@ class RemoteSession:
     async def end(self) -> None:
         """Let the server forget the session, if it keeps one."""
         if "Mcp-Session-Id" in self._headers:
-            await self._client.delete(self._url, headers=self._headers)
+            await fetch(self._client, "DELETE", self._url, headers=self._headers)
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         number = next(self._ids)
         return _result(await self._post({"id": number, "method": method, "params": params}), number)
 
     async def _post(self, message: dict[str, Any]) -> httpx2.Response:
-        return await self._client.post(self._url, json={"jsonrpc": "2.0", **message}, headers=self._headers)
+        message = {"jsonrpc": "2.0", **message}
+        return await fetch(self._client, "POST", self._url, json=message, headers=self._headers)
 
 
 @asynccontextmanager

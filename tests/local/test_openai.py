@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agentmesh.local import LocalConfig, serve_local_api
+from agentmesh.local.asking import MAX_ANSWER_BYTES
 from agentmesh.local.openai import MAX_BODY_BYTES
 from agentmesh.node import Node
 from tests.node.loopback import open_loopback
@@ -57,6 +58,7 @@ class Provider:
     models: tuple[str, ...]
     status: int = 200
     asked: int = 0
+    listed: int = 0
     headers: dict[str, str] = attrs.Factory(dict[str, str])
 
     @property
@@ -69,6 +71,7 @@ class Provider:
         )
 
     async def list(self, _: Request) -> Response:
+        self.listed += 1
         return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
     async def chat(self, request: Request) -> Response:
@@ -144,6 +147,20 @@ async def test_another_provider_is_tried_before_anything_was_sent(tmp_path: Path
         good.status = 429
         with pytest.raises((openai.RateLimitError, openai.InternalServerError)):
             await say(client, "m")
+
+
+async def test_whoever_wants_a_view_waits_for_the_same(tmp_path: Path) -> None:
+    own = Provider("here", ("m",))
+    async with open_models(tmp_path, own=own) as mesh, trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(say, mesh.client(), "m")
+    assert (own.listed, own.asked) == (1, 20)
+
+
+async def test_endless_lists_of_models_are_cut_short(tmp_path: Path) -> None:
+    name = "x" * 1024
+    async with open_models(tmp_path, own=Provider("here", (name,) * (MAX_ANSWER_BYTES // 1024))) as mesh:
+        assert (await mesh.http.get("http://node/v1/models")).json()["data"] == []
 
 
 async def test_in_process(tmp_path: Path) -> None:
