@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import NoReturn
 
@@ -57,17 +57,12 @@ class Departures:
             return []
         return self._rng.sample(present, min(held - limits.low_watermark, len(present)))
 
-    async def shed(self, host: Host, looked: Callable[[], None]) -> NoReturn:
-        """Send away what is too many, until cancelled.
-
-        Args:
-            looked: called at every look.
-        """
+    async def shed(self, host: Host) -> NoReturn:
+        """Send away what is too many, until cancelled."""
         limits = host.config.connections
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(SHED_INTERVAL)
-                looked()
                 if surplus := self.surplus(limits):
                     logger.warning("overloaded", extra={"members": len(self._members.present), "sent": len(surplus)})
                     nursery.start_soon(self.send_away, host, surplus, GoAway(Reason.OVERLOADED, OVERLOADED_RETRY))

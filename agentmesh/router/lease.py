@@ -11,13 +11,13 @@ from agentmesh.control_plane.client import RouterLoad
 from agentmesh.control_plane.errors import ControlPlaneError, RequestRefusedError, UnauthorizedError
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.membership import Membership
-from agentmesh.runtime.guard import Signal
 from agentmesh.types import Address
 
 logger = logging.getLogger(__name__)
 
 RETRY_WAIT = 5.0  # seconds after a renewal that failed
 MUCH = 0.05  # of the sessions that a router may hold: a change of its load that it says at once
+LOOK_INTERVAL = 1.0  # seconds between two looks at the load
 LAST_TIMEOUT = 5.0  # seconds that the last lease may take, when the router stops
 
 LEASE_ERRORS = (ControlPlaneError, RemoteProtocolError)
@@ -71,7 +71,6 @@ class Lease:
         self.held_until = 0.0
         self._interval = interval
         self._renewing = trio.Lock()
-        self._outdated = Signal()
         self._told = RouterLoad()
         self._is_over = False
 
@@ -89,7 +88,8 @@ class Lease:
         wait = self._interval
         while True:
             with trio.move_on_after(wait):
-                await self._outdated.wait()
+                while not self._is_outdated():  # noqa: ASYNC110 - a load changes without a word
+                    await trio.sleep(LOOK_INTERVAL)
             try:
                 await self._renew()
             except LEASE_ERRORS as exc:
@@ -98,11 +98,12 @@ class Lease:
             else:
                 wait = self._interval
 
-    def check(self) -> None:
-        """Have it renewed soon if the router is much busier, or idler, than it said last: members choose by that."""
+    def _is_outdated(self) -> bool:
+        """Whether the router is much busier, or idler, than it said last: members choose by that."""
         load = self.load()
-        if abs(load.connections - self._told.connections) >= max(MUCH * load.connection_limit, 1):
-            self._outdated.set()
+        return not self._is_over and abs(load.connections - self._told.connections) >= max(
+            MUCH * load.connection_limit, 1
+        )
 
     async def end(self, ttl: float) -> None:
         """Renew it no more. The last lease is one of `ttl` seconds: the time that the router expects to be away.

@@ -191,7 +191,7 @@ async def open_router_as(
             nursery.start_soon(speech.run, federation)
             await nursery.start(lease.keep)
             nursery.start_soon(federation.run)
-            nursery.start_soon(departures.shed, host, lease.check)
+            nursery.start_soon(departures.shed, host)
             yield router
             await router.drain(config.shutdown_lease_ttl)
 
