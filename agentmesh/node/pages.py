@@ -68,7 +68,11 @@ def _mesh_info(node: Node) -> dict[str, Any]:
 
 def _network_info(node: Node) -> dict[str, Any]:
     listening = [str(address) for address in node.host.addresses if address.circuit is None]
-    return {"listen_addresses": listening, "announced_addresses": [str(address) for address in node.addresses]}
+    return {
+        "listen_addresses": listening,
+        "announced_addresses": [str(address) for address in node.addresses],
+        "directory_addresses": [str(address) for address in node.announcer.announced],
+    }
 
 
 def _token_info(node: Node) -> dict[str, Any]:

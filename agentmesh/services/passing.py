@@ -18,8 +18,6 @@ from agentmesh.services.headers import Headers, end_to_end
 
 MAX_HEAD_BYTES = 100 * 1024  # of an answer
 READ_BYTES = 64 * 1024  # asked of the stream at once
-FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-BODILESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # by custom, where nothing says how long a body is
 
 
 class NoAnswerError(ServiceError):
@@ -36,10 +34,7 @@ class Head:
 
     def framed_as(self, scope: Scope) -> "Head":
         """With the framing that the request came with."""
-        names = {name for name, _ in scope["headers"]}
-        chunked = b"transfer-encoding" in names
-        if not names & FRAMING and scope["http_version"] == "2":
-            chunked = self.method not in BODILESS_METHODS
+        chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         framing = [(b"Transfer-Encoding", b"chunked")] if chunked else []
         return attrs.evolve(self, headers=[*self.headers, *framing, (b"Connection", b"close")])
 

@@ -8,7 +8,9 @@ import pytest
 import trio
 
 from agentmesh.identity import Identity
+from agentmesh.local import LocalConfig, serve_local_api
 from tests.local.backend import Beside, open_beside, until, until_end
+from tests.node.loopback import open_loopback
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 HOST = "Host: node\r\n"
@@ -145,6 +147,22 @@ async def test_what_the_mesh_answers_itself(tmp_path: Path) -> None:
         assert await ask(f"/mesh/{beside.provider.peer}/http/y") == (404, "unknown-service")
         assert await ask(beside.prefix) == (502, "backend-failed")
         assert await ask(f"/mesh/{Identity.generate().peer}/http/x") == (502, "unreachable")
+
+
+async def test_a_node_without_a_router_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    async with (
+        open_loopback(tmp_path) as mesh,
+        await mesh.node(ready_timeout=0.0) as node,
+        serve_local_api(node, LocalConfig(path)),
+        httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(uds=str(path)), base_url="http://node") as client,
+    ):
+        answer = await client.get(f"/mesh/{Identity.generate().peer}/http/x")
+        assert (answer.status_code, answer.headers["x-mesh-error"]) == (503, "not-connected")
+        assert (await client.get("/mesh/service/discover?type=http")).status_code == 503
+        assert "event: error" in (await client.get("/mesh/service/discover?type=http&stream=1")).text
+        assert (await client.get("/v1/models")).json()["data"] == []
+        assert [(await client.get(page)).status_code for page in ("/healthz", "/readyz")] == [200, 503]
 
 
 async def test_a_redirect_leads_through_the_proxy_again(tmp_path: Path) -> None:

@@ -69,7 +69,11 @@ async def test_metrics_and_pages_follow_what_happens(autojump_clock: MockClock) 
         assert mesh["peer_id"] == str(node.peer)
         assert mesh["attached_routers"] == mesh["connected_peers"] == [mesh["router_peer_id"]] == [str(near.peer)]
         network = (await get(node, "/debug/network-info")).json()
-        assert network == {"listen_addresses": [], "announced_addresses": [str(address) for address in node.addresses]}
+        assert network == {
+            "listen_addresses": [],
+            "announced_addresses": [str(address) for address in node.addresses],
+            "directory_addresses": [str(address) for address in node.announcer.announced],
+        }
         token = (await get(node, "/debug/token-info")).json()
         assert (token["has_token"], token["is_expired"], token["expires_in_seconds"] > 86000) == (True, False, True)
         way = (await get(node, f"/debug/connectivity?peer_id={other.peer}")).json()
