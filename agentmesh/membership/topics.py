@@ -7,7 +7,7 @@ any role that grants it will do, wherever its holders may go otherwise. Routers 
 from collections.abc import Callable
 
 from agentmesh.authorization import Call
-from agentmesh.credentials import Credential
+from agentmesh.credentials import ROLE_ROUTER, Credential
 from agentmesh.errors import CredentialError
 from agentmesh.events import EVENTS_TOPIC
 from agentmesh.membership.membership import Membership
@@ -43,7 +43,7 @@ class TopicGate:
     def __init__(self, membership: Membership, rules: Rulebook) -> None:
         self._membership = membership
         self._rules = rules
-        self._shown: dict[PeerId, Credential] = {}  # by those who are admitted
+        self._shown: dict[PeerId, Credential] = {}  # by the members that are admitted
 
     def watch(self, floodsub: Floodsub, admissions: AdmissionBook, admit: Admit) -> Admit:
         """Follow who is admitted, and with what.
@@ -58,7 +58,10 @@ class TopicGate:
 
         def admit_and_remember(peer: PeerId, credential: Credential) -> None:
             admit(peer, credential)
-            self._shown[peer] = credential
+            if credential.role == ROLE_ROUTER:  # it passes on what others say, which its own gate has judged
+                self._shown.pop(peer, None)
+            else:
+                self._shown[peer] = credential
             floodsub.recheck(peer)
 
         self._rules.on_change(floodsub.recheck)

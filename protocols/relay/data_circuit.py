@@ -10,17 +10,15 @@ from agentmesh.errors import DialError, ErrorCode, MeshError, RemoteProtocolErro
 from agentmesh.protocols.relay.circuit_stream import CircuitStream
 from agentmesh.protocols.relay.control import Control
 from agentmesh.protocols.relay.events import CircuitLimits
+from agentmesh.protocols.relay.leaving import FAILED, end, linger
 from agentmesh.protocols.relay.pairing import Pairing, State, StreamsChosen
 from agentmesh.protocols.relay.wire import DOOR_BYTE, WELCOME
 from agentmesh.runtime.messages import flush, wait_event
 from agentmesh.types import Address, PeerId
 
 DECISION_TIMEOUT = 15.0  # seconds that a relay has to say what carries a circuit
-LINGER_TIMEOUT = 2.0  # seconds that a connection stays after it was closed here, so that what was sent arrives …
-LINGER_BYTES = 1024 * 1024  # … and what it takes, and throws away, meanwhile
 
 PAIR_ERRORS = (MeshError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
-FAILED = (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError)
 
 
 class DataCircuit(CircuitStream, BufferReceiver):
@@ -163,7 +161,7 @@ class DataCircuit(CircuitStream, BufferReceiver):
             self._control.error = trio.BrokenResourceError(str(exc))
             self._stream.reset(exc.code)
         except trio.ClosedResourceError:  # by us
-            await _linger(data)
+            await linger(data)
         except trio.Cancelled:
             self._control.error = self._control.error or SessionClosedError(f"the session to {self.relay} ended")
             self._stream.reset()
@@ -258,7 +256,7 @@ class DataCircuit(CircuitStream, BufferReceiver):
             await super().aclose()
             return
         try:
-            await _end(self._data)
+            await end(self._data)
             await super().aclose()
         except trio.Cancelled:
             self.reset()
@@ -288,19 +286,3 @@ class DataCircuit(CircuitStream, BufferReceiver):
             await self._control.wait_word()
         if self._control.error is not None:
             raise self._control.error from exc
-
-
-async def _end(data: DataStream) -> None:
-    """End what we send, or close it where that cannot be."""
-    try:
-        await data.send_eof()
-    except FAILED:
-        data.close_now()
-
-
-async def _linger(data: DataStream) -> None:
-    """Take what still comes, to its end. A socket that is closed with bytes unread takes back what it has sent."""
-    left = LINGER_BYTES
-    with trio.move_on_after(LINGER_TIMEOUT), suppress(*FAILED):
-        while left > 0 and (thrown := await data.receive_some()):
-            left -= len(thrown)

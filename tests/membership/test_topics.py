@@ -2,11 +2,12 @@
 
 from random import Random
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
 from agentmesh.abc import Admission
-from agentmesh.credentials import Credential
+from agentmesh.credentials import ROLE_ROUTER, Credential
 from agentmesh.errors import RejectedError
 from agentmesh.events import EVENTS_TOPIC
 from agentmesh.identity import Identity
@@ -58,5 +59,9 @@ async def test_a_member_speaks_for_itself_and_while_it_is_admitted(autojump_cloc
     assert gate.may_publish(me, said(other, EVENTS_TOPIC))  # its own signature counts there
     assert not gate.may_publish(me, said(other, EVENTS_TOPIC, TALK))
     assert not gate.may_subscribe(other, TALK)
+    let_in(me, attrs.evolve(alice.credential, role=ROLE_ROUTER))
+    assert len(gate) == 0  # what a router passes on was judged by the router that heard it first
+    let_in(me, alice.credential)
+    assert len(gate) == 1
     book.revoke(me)
     assert (len(gate), gate.may_publish(me, said(me, TALK))) == (0, False)
