@@ -4,6 +4,7 @@ What crosses the mesh crosses this last step unharmed so: the bytes of paths, tr
 """
 
 import logging
+import select
 import socket
 import struct
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -20,6 +21,7 @@ from agentmesh.types import PeerId
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1024
+LOOK_INTERVAL = 0.5  # seconds between two looks whether an asker is there whose request nobody reads
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: what was cut must not look like what has ended
 
 
@@ -64,8 +66,18 @@ class LocalStream(PeerStream):
             self._stream.socket.close()
 
     async def wait_broken(self) -> trio.BrokenResourceError:
-        await self._broken.wait()
+        while not self._broken.is_set():
+            with trio.move_on_after(LOOK_INTERVAL):
+                await self._broken.wait()
+            if self._is_left():
+                self._broken.set()
         return trio.BrokenResourceError("the asker left")
+
+    def _is_left(self) -> bool:
+        """Whether the asker closed its end, also behind bytes that nobody has read."""
+        looking = select.poll()
+        looking.register(self._stream.socket.fileno(), select.POLLRDHUP)
+        return bool(looking.poll(0))
 
     @contextmanager
     def _noticing(self) -> Generator[None]:

@@ -5,7 +5,7 @@ be whole. What HTTP/1.1 says beside bodies passes too: trailers, and answers of 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import attrs
@@ -13,7 +13,7 @@ import h11
 import trio
 
 from agentmesh.errors import RejectedError, ServiceError
-from agentmesh.protocols.http import INFORMATIONAL, TRAILERS, Receive, Scope, Send
+from agentmesh.protocols.http import INFORMATIONAL, TRAILERS, Receive, Scope, Send, wait_left_of
 from agentmesh.services.headers import Headers, end_to_end
 
 MAX_HEAD_BYTES = 100 * 1024  # of an answer
@@ -49,7 +49,7 @@ async def pass_on(
     *,
     changed: Callable[[Headers], Headers] = end_to_end,
     send_timeout: float = math.inf,
-) -> None:
+) -> bool:
     """Send a request over `stream`, and its answer to whoever asked. The stream is then for its owner to cut.
 
     Args:
@@ -58,6 +58,8 @@ async def pass_on(
         scope: of the request that is passed on.
         changed: gives the headers of an answer, and its trailers, as the asker is to have them.
         send_timeout: seconds the other side may take nothing of the request while more of it is there.
+    Returns:
+        Whether the answer was whole; it is not when the asker left.
     Raises:
         RejectedError: the stream was refused.
         NoAnswerError: it broke before an answer began; nothing was sent.
@@ -67,6 +69,7 @@ async def pass_on(
     passing = _Passing(stream, abort, scope, send, changed, send_timeout)
     failures: list[ServiceError | RejectedError] = []
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, wait_left_of(scope), nursery.cancel_scope)
         nursery.start_soon(passing.request, head.framed_as(scope), receive, nursery.cancel_scope)
         try:
             await passing.answer()
@@ -75,6 +78,13 @@ async def pass_on(
         nursery.cancel_scope.cancel()
     if failures:
         raise failures[0]
+    return passing.is_whole
+
+
+async def _watch(wait_left: Callable[[], Awaitable[None]], working: trio.CancelScope) -> None:
+    """End everything when the asker leaves, also while the other side takes nothing of its request."""
+    await wait_left()
+    working.cancel()
 
 
 class _Passing:
@@ -96,6 +106,7 @@ class _Passing:
         self._extensions = scope.get("extensions", {})
         self._begun = trio.Event()  # the request's head was written: before that h11 reads no answer
         self._answering = False
+        self.is_whole = False
 
     # ── there ──
 
@@ -177,6 +188,7 @@ class _Passing:
         await self._send({**start, "trailers": True} if self._promised else start)
 
     async def _end(self, trailers: Headers) -> None:
+        self.is_whole = True
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         if self._promised:
             await self._send(

@@ -1,7 +1,9 @@
 """A service that is a server of its own, behind an http or https URL."""
 
 import functools
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -54,7 +56,9 @@ class ReverseProxy:
             return
         try:
             head, changed = self._head(scope), partial(self._relocated, scope)
-            await pass_on(stream, abort, head, scope, receive, send, changed=changed, send_timeout=SEND_TIMEOUT)
+            passing = pass_on(stream, abort, head, scope, receive, send, changed=changed, send_timeout=SEND_TIMEOUT)
+            if await passing:
+                await trio.aclose_forcefully(stream)
         except NoAnswerError:
             await Answer(502, "backend-failed", f"the server of {_service(scope)} gave no answer").send(send)
         except ServiceError as exc:
@@ -67,15 +71,15 @@ class ReverseProxy:
         with trio.fail_after(CONNECT_TIMEOUT):
             if self._url.scheme == b"http":
                 plain = await trio.open_tcp_stream(host, port)
-                return plain, plain.socket.close
+                return plain, partial(_cut, plain.socket)
             tls = self._tls or _system_tls()
             secured = await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=tls)
-            socket = secured.transport_stream.socket
+            below = secured.transport_stream.socket
             with ExitStack() as undo:
-                undo.callback(socket.close)
+                undo.callback(below.close)
                 await secured.do_handshake()
                 undo.pop_all()
-            return secured, socket.close
+            return secured, partial(_cut, below)
 
     def _head(self, scope: Scope) -> Head:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
@@ -85,6 +89,13 @@ class ReverseProxy:
 
     def _relocated(self, scope: Scope, headers: Headers) -> Headers:
         return relocated(end_to_end(headers), self._origin, self._base, scope["root_path"].encode())
+
+
+def _cut(connection: trio.socket.SocketType) -> None:
+    """End a connection at once. Closed as usual, its end would wait behind what a backend has not read."""
+    if connection.fileno() >= 0:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
 
 
 def _rest(scope: Scope) -> bytes:

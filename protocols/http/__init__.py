@@ -21,6 +21,7 @@ from agentmesh.protocols.http.asgi import (
     Scope,
     Send,
     peer_of,
+    wait_left_of,
 )
 from agentmesh.protocols.http.driver import CallerLeftError, protocol, serve_http
 from agentmesh.protocols.http.wire import (
@@ -50,4 +51,5 @@ __all__ = [
     "peer_of",
     "protocol",
     "serve_http",
+    "wait_left_of",
 ]

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, cast
 from urllib.parse import unquote
 
+import trio
+
 from agentmesh.protocols.http.events import RequestReceived
 from agentmesh.protocols.http.wire import PEER_HEADER
 from agentmesh.types import PeerId
@@ -22,8 +24,12 @@ TRAILERS = "agentmesh.trailers"
 INFORMATIONAL = "agentmesh.response.informational"
 
 
-def scope_of(request: RequestReceived, peer: PeerId) -> Scope:
-    """The ASGI scope of `request`, called by `peer`. Whatever the caller said of its own peer ID is replaced."""
+def scope_of(request: RequestReceived, peer: PeerId, wait_left: Callable[[], Awaitable[None]]) -> Scope:
+    """The ASGI scope of `request`, called by `peer`. Whatever the caller said of its own peer ID is replaced.
+
+    Args:
+        wait_left: waits until the caller is gone, beside whatever the application does.
+    """
     headers = [(name, value) for name, value in request.headers if name != PEER_HEADER]
     headers.append((PEER_HEADER, str(peer).encode()))
     return {
@@ -39,10 +45,22 @@ def scope_of(request: RequestReceived, peer: PeerId) -> Scope:
         "headers": headers,
         "client": (str(peer), 0),
         "server": None,
-        "extensions": {EXTENSION: {"peer": peer}, "http.response.trailers": {}, INFORMATIONAL: {}},
+        "extensions": {
+            EXTENSION: {"peer": peer, "wait_left": wait_left},
+            "http.response.trailers": {},
+            INFORMATIONAL: {},
+        },
     }
 
 
 def peer_of(scope: Scope) -> PeerId:
     """Who called, as its session proved it. KeyError when the request did not come over the mesh."""
     return cast(PeerId, scope["extensions"][EXTENSION]["peer"])
+
+
+def wait_left_of(scope: Scope) -> Callable[[], Awaitable[None]]:
+    """Waits until the caller of a request is gone, also while nobody reads its body; for ever for one that did not come
+    over the mesh.
+    """
+    ours = scope.get("extensions", {}).get(EXTENSION, {})
+    return cast("Callable[[], Awaitable[None]]", ours.get("wait_left", trio.sleep_forever))

@@ -102,6 +102,7 @@ class AsgiExchange:
         self._room = trio.lowlevel.ParkingLot()  # the reader waits here for the application
         self._unsent = trio.Event()  # the writer waits for it
         self._sent = trio.lowlevel.ParkingLot()  # whoever needs the machine's bytes sent waits here for the writer
+        self._left = trio.Event()  # the caller is gone before its answer was whole
         self._over = trio.Event()  # the answer has left, or there is nobody to take it
 
     async def run(self, app: ASGIApp, request: RequestReceived) -> None:
@@ -126,7 +127,7 @@ class AsgiExchange:
 
     async def _call(self, app: ASGIApp, request: RequestReceived, about: Mapping[str, Any]) -> None:
         try:
-            await app(scope_of(request, self._stream.peer), self.receive, self.send)
+            await app(scope_of(request, self._stream.peer, self._left.wait), self.receive, self.send)
         except Exception:  # the one seam where a stranger's code meets ours: it raises whatever it likes
             if self._machine.state not in GONE:
                 logger.exception("application failed", extra=about)
@@ -212,6 +213,7 @@ class AsgiExchange:
     async def _give_up(self, working: trio.CancelScope) -> None:
         """Cancel an application that goes on, for a caller that is gone before its answer was whole."""
         if self._machine.state in GONE:
+            self._left.set()
             await trio.sleep(self._limits.leave_timeout)
             working.cancel()
 

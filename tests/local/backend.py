@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -70,8 +70,9 @@ async def open_beside(folder: Path, serve: Handler) -> AsyncGenerator[Beside]:
     """A control plane, a router and two nodes in this process; `serve` answers each connection to the service."""
 
     async def answer(stream: trio.SocketStream) -> None:
-        if await stream.socket.recv(1, socket.MSG_PEEK):  # or it only looked whether somebody listens
-            await serve(stream)
+        with suppress(trio.BrokenResourceError):  # by a proxy whose caller left
+            if await stream.socket.recv(1, socket.MSG_PEEK):  # or it only looked whether somebody listens
+                await serve(stream)
 
     async with trio.open_nursery() as nursery, open_loopback(folder, "router") as mesh:
         (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))

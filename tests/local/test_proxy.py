@@ -1,5 +1,7 @@
 """The proxy to members' services, seen from both ends byte by byte: what is sent arrives, and nothing else."""
 
+import select
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -107,7 +109,8 @@ async def test_a_caller_that_leaves_is_felt_by_the_backend(tmp_path: Path) -> No
     async def serve(stream: trio.SocketStream) -> None:
         await until(stream, b"\r\n\r\n")
         await stream.send_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nready\r\n")
-        await until_end(stream)
+        with suppress(trio.BrokenResourceError):
+            await until_end(stream)
         left.set()
 
     async with open_beside(tmp_path, serve) as beside:
@@ -118,6 +121,27 @@ async def test_a_caller_that_leaves_is_felt_by_the_backend(tmp_path: Path) -> No
         with trio.fail_after(5):
             await left.wait()
         assert trio.current_time() - began < 1
+
+
+async def test_a_caller_that_leaves_is_felt_by_a_backend_that_reads_nothing(tmp_path: Path) -> None:
+    left = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        look = select.poll()
+        look.register(stream.socket.fileno(), select.POLLRDHUP)
+        while not look.poll(0):  # noqa: ASYNC110 - only looking tells
+            await trio.sleep(0.05)
+        left.set()
+
+    async with open_beside(tmp_path, serve) as beside:
+        async with await beside.connect() as stream:
+            with trio.move_on_after(1):
+                await stream.send_all(
+                    f"POST {beside.prefix} HTTP/1.1\r\n{HOST}Content-Length: 99999999\r\n\r\n".encode()
+                )
+                await stream.send_all(bytes(99999999))
+        with trio.fail_after(5):
+            await left.wait()
 
 
 async def test_a_backend_that_leaves_is_no_short_success(tmp_path: Path) -> None:

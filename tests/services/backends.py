@@ -1,7 +1,7 @@
 """Real servers on loopback, served over the mesh by their URLs."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import httpx2
@@ -40,8 +40,12 @@ async def open_backend(answer: bytes | Handler = OK) -> AsyncGenerator[Backend]:
             backend.received += piece
         await stream.send_all(answer)
 
+    async def serve_until_cut(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):  # by a proxy whose caller left
+            await serve(stream)
+
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, serve, 0)
+        listeners = await nursery.start(trio.serve_tcp, serve_until_cut, 0)
         backend.port = listeners[0].socket.getsockname()[1]
         yield backend
         nursery.cancel_scope.cancel()

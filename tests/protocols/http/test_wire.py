@@ -1,4 +1,5 @@
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def test_the_head_is_measured_generously() -> None:
 
 def test_the_scope_names_the_proved_peer_and_no_other() -> None:
     headers = ((b"host", b"h"), (b"x-peer-id", b"somebody else"), (b"a", b"1"), (b"a", b"2"))
-    scope = scope_of(RequestReceived("GET", b"/a%2fb/%C3%BC", b"q=%20", headers, "1.1"), PEER)
+    scope = scope_of(RequestReceived("GET", b"/a%2fb/%C3%BC", b"q=%20", headers, "1.1"), PEER, trio.sleep_forever)
     assert peer_of(scope) == PEER
     assert scope["client"] == (str(PEER), 0)
     assert scope["headers"] == [
