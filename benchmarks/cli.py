@@ -48,7 +48,9 @@ EPILOG = "\n".join(
     help="What to measure beside agentmesh in the same run, of the list below, or none; repeat it for more.  "
     "[default: all that can run here]",
 )
-@click.option("--members", type=click.IntRange(1), default=500, show_default=True, help="Members that attach in S6.")
+@click.option(
+    "--members", type=click.IntRange(1), default=500, show_default=True, help="Members that attach in S6 and S7."
+)
 @run_options
 @click.pass_context
 def main(

@@ -15,6 +15,7 @@ SCENARIOS = {
     "S4k": "64 callers at once, each on a standing stream",
     "S5": "a new circuit, to the first byte that comes back",
     "S6": "members that attach and stay idle: the router's memory, and how fast they come",
+    "S7": "an event of 300 bytes to all members of a router, until the last has it",
     "S8": "the router's CPU time for the bytes of S1",
 }
 ON_STREAMS = ("S1", "S2", "S3", "S4k", "S4")  # in one set of processes, in this order
@@ -58,6 +59,8 @@ FIGURES = (
     Figure("S5", "p99", "ms", 1e3, "set-up p99"),
     Figure("S6", "bytes_per_member", "KiB", 1 / 1024, "router's memory per member", reference=None),
     Figure("S6", "members_per_second", "/s", 1, "members attached", higher_is_better=True, reference=None),
+    Figure("S7", "p50", "ms", 1e3, "an event to all members, p50", reference=None),
+    Figure("S7", "router_cpu_per_delivery", "µs", 1e6, "router's CPU for each delivery", reference=None),
     Figure("S8", "router_cpu_per_gib", "s/GiB", 1, "router's CPU", reference=HAPROXY_TLS),
 )
 
@@ -85,6 +88,7 @@ WORK = {
     **dict.fromkeys(("S3", "S4", "S4k"), _REQUEST),
     "S5": Work("count", 1, "ms each", 1e3),
     "S6": Work("members", 1, "ms each", 1e3),
+    "S7": Work("deliveries", 1, "µs each", 1e6),
 }
 
 

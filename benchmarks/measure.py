@@ -1,5 +1,6 @@
 """One measurement of one scenario, on a stack that is up."""
 
+import statistics
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -11,11 +12,12 @@ from benchmarks.figures import ON_STREAMS
 from benchmarks.processes import cpu_seconds, resident_bytes
 from benchmarks.results import Settings
 from benchmarks.stacks.stack import CALLER, CROWD, NAMES, ROUTER, SERVER, Running
+from benchmarks.summary import percentile
 
 GIB = 2**30
 STREAMS, CALLERS = 16, 64
 SET_UPS = 100
-SET_UP_SHARE = 3  # times the seconds of the other scenarios
+SET_UP_SHARE = FAN_OUT_SHARE = 3  # times the seconds of the other scenarios
 FIRST_MEMBERS = 16  # what they cost is not theirs alone
 SETTLE = 1.0  # seconds from the last member's arrival to the look at the router
 PATIENCE = 60.0  # seconds beyond what a command is to take
@@ -90,6 +92,29 @@ async def attach_members(running: Running, count: int) -> Values:
     return {name: float(value) for name, value in answer.items()}
 
 
+async def fan_out(running: Running, settings: Settings) -> Values:
+    """One event after another, each when all members have heard the one before; the first does not count."""
+    count = settings.members
+    await running.crowd.ask("listen", PATIENCE + ATTACH_PATIENCE * count, count=count)
+    await trio.sleep(SETTLE)  # the router knows who listens
+    await publish(running, 0)
+    until = time.monotonic() + FAN_OUT_SHARE * settings.seconds
+    took: list[float] = []
+    with counting_cpu(running) as values:
+        while not took or time.monotonic() < until:
+            took.append(await publish(running, len(took) + 1))
+    deliveries = len(took) * count
+    values |= {"count": len(took), "p50": statistics.median(took), "p99": percentile(took, 99)}
+    return values | {"deliveries": deliveries, "router_cpu_per_delivery": values["cpu_router"] / deliveries}
+
+
+async def publish(running: Running, number: int) -> float:
+    """Seconds from when the caller sends an event to when the last member has it."""
+    await running.caller.ask("publish", PATIENCE, number=number)
+    answer = await running.crowd.ask("heard", PATIENCE, number=number)
+    return float(answer["took"])
+
+
 MEASURES: dict[str, Measure] = {
     "S1": bulk,
     "S2": bulk_on_many,
@@ -98,8 +123,15 @@ MEASURES: dict[str, Measure] = {
     "S4k": standing_requests,
     "S5": set_ups,
     "S6": attach,
+    "S7": fan_out,
 }
 PAIR, WITH_CROWD = ROUTER + SERVER + CALLER, ROUTER + SERVER + CROWD
+EVERYBODY = PAIR + CROWD
 
 # Which scenarios share processes, and which roles those have. Set-ups and members get new ones: nothing is warm there.
-GROUPS: tuple[tuple[tuple[str, ...], str], ...] = ((ON_STREAMS, PAIR), (("S5",), PAIR), (("S6",), WITH_CROWD))
+GROUPS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (ON_STREAMS, PAIR),
+    (("S5",), PAIR),
+    (("S6",), WITH_CROWD),
+    (("S7",), EVERYBODY),
+)

@@ -53,7 +53,7 @@ def _error_of(measurement: Measurement) -> str:
 
 @attrs.frozen
 class Settings:
-    """How it was measured: seconds of each measurement, members of S6."""
+    """How it was measured: seconds of each measurement, members of S6 and S7."""
 
     scenarios: tuple[str, ...] = attrs.field(converter=_tuple)
     repeat: int

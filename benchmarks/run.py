@@ -92,7 +92,8 @@ class Group:
         while self.left:
             self.watch.begins(f"{self.stack.name} {self.left[0]}")
             try:
-                async with open_stack(self.stack, roles, folder, **shared) as running:
+                told = {**shared, "scenarios": list(self.left)}
+                async with open_stack(self.stack, roles, folder, **told) as running:
                     await self._measure_until_failure(running)
             except WorkerError as exc:
                 for scenario in self.left:

@@ -18,6 +18,9 @@ from libp2p.network.config import ConnectionConfig
 from libp2p.network.stream.exceptions import StreamEOF, StreamReset
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.pubsub.floodsub import PROTOCOL_ID as FLOODSUB
+from libp2p.pubsub.floodsub import FloodSub
+from libp2p.pubsub.pubsub import Pubsub
 from libp2p.rcmgr.connection_limits import ConnectionLimits
 from libp2p.rcmgr.manager import ResourceLimits, ResourceManager
 from libp2p.relay.circuit_v2.config import RelayConfig, RelayRole
@@ -29,6 +32,7 @@ from libp2p.tools.anyio_service import background_trio_service
 
 from benchmarks.commands import Answer, Serve, run_worker
 from benchmarks.crowd import attach_many
+from benchmarks.fanout import TOPIC, Audience, publisher_command
 from benchmarks.traffic import caller_commands, serve
 
 BENCH = "/bench/1.0.0"
@@ -94,6 +98,7 @@ class Member:
 
     def __init__(self, host: Any, circuits: CircuitV2Transport, relay: str) -> None:
         self.host = host
+        self.pubsub: Any = None
         self._circuits = circuits
         self._relay = relay
 
@@ -111,6 +116,20 @@ class Member:
 
 
 @asynccontextmanager
+async def talking(member: Member, settings: Answer, *, subscribe: bool) -> AsyncIterator[None]:
+    """Speak floodsub, where that is measured; it has to be up before the member is attached."""
+    if "S7" not in settings["scenarios"]:
+        yield
+        return
+    member.pubsub = Pubsub(member.host, FloodSub([FLOODSUB]))  # with signatures, as ours
+    async with background_trio_service(member.pubsub):
+        await member.pubsub.wait_until_ready()
+        if subscribe:
+            await member.pubsub.subscribe(TOPIC)
+        yield
+
+
+@asynccontextmanager
 async def open_member(relay: str, role: RelayRole = RelayRole.STOP | RelayRole.CLIENT) -> AsyncIterator[Member]:
     host = make_host()
     is_relay = RelayRole.HOP in role
@@ -122,7 +141,8 @@ async def open_member(relay: str, role: RelayRole = RelayRole.STOP | RelayRole.C
 
 
 async def run_relay(settings: Answer, ready: Serve) -> None:
-    async with open_member("", RelayRole.HOP | RelayRole.STOP | RelayRole.CLIENT) as member:
+    role = RelayRole.HOP | RelayRole.STOP | RelayRole.CLIENT
+    async with open_member("", role) as member, talking(member, settings, subscribe=True):
         await ready({"address": str(member.host.get_addrs()[0])})
 
 
@@ -141,7 +161,7 @@ async def run_server(settings: Answer, ready: Serve) -> None:
 async def run_caller(settings: Answer, ready: Serve) -> None:
     peer = settings["B"]["peer"]
     there = ID.from_string(peer)
-    async with open_member(settings["R"]["address"]) as member:
+    async with open_member(settings["R"]["address"]) as member, talking(member, settings, subscribe=True):
         await member.attach(None)
 
         async def open_once() -> Stream:
@@ -162,7 +182,8 @@ async def run_caller(settings: Answer, ready: Serve) -> None:
             yield await open_stream()
             await member.host.get_network().close_peer(there)
 
-        await ready({}, caller_commands(open_stream, fresh))
+        publish = publisher_command(lambda event: member.pubsub.publish(TOPIC, event))
+        await ready({}, {**caller_commands(open_stream, fresh), "publish": publish})
 
 
 async def run_crowd(settings: Answer, ready: Serve) -> None:
@@ -174,8 +195,25 @@ async def run_crowd(settings: Answer, ready: Serve) -> None:
                 task_status.started()
                 await trio.sleep_forever()
 
+        audience = Audience()
+
+        async def listen(task_status: trio.TaskStatus) -> None:
+            async with (
+                open_member(settings["R"]["address"]) as member,
+                talking(member, settings, subscribe=False),
+                trio.open_nursery() as keeping,
+            ):
+                messages = await member.pubsub.subscribe(TOPIC)
+                await member.attach(keeping)
+                audience.listeners += 1
+                task_status.started()
+                while True:
+                    audience.hear((await messages.get()).data)
+
         attach: Callable[[], Awaitable[None]] = partial(nursery.start, stay)
-        await ready({}, {"attach": partial(attach_many, attach)})
+        come: Callable[[], Awaitable[None]] = partial(nursery.start, listen)
+        commands = {"attach": partial(attach_many, attach), "listen": partial(attach_many, come)}
+        await ready({}, {**commands, "heard": audience.heard})
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ AGENTMESH = Stack(
     name="agentmesh",
     title="agentmesh, through a router",
     encryption="TLS 1.3",
-    scenarios=ALL,
+    scenarios=ALL | {"S7"},
     modules=_MESH,
     settings={"direct": False, "data_path": True},
 )
@@ -52,7 +52,7 @@ IN_STREAMS = attrs.evolve(
     AGENTMESH,
     name="agentmesh-streams",
     title="agentmesh, without data paths",
-    scenarios=ALL - {"S6"},
+    scenarios=ALL - {"S6", "S7"},
     settings={"direct": False, "data_path": False},
 )
 DIRECT = attrs.evolve(
@@ -96,7 +96,7 @@ LIBP2P = Stack(
     name="py-libp2p",
     title="py-libp2p, circuit relay v2",
     encryption="Noise",
-    scenarios=ALL,
+    scenarios=ALL | {"S7"},
     modules=_LIBP2P,
     python=Path(PEERS),
     why_not=_no_peers,

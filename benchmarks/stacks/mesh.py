@@ -15,8 +15,9 @@ from agentmesh.protocols.relay import DataPathConfig
 from agentmesh.router import RouterConfig, open_router_as
 from agentmesh.runtime.registry import Protocol
 from agentmesh.types import Address, PeerId, ProtocolId
-from benchmarks.commands import Answer, Serve, run_worker
+from benchmarks.commands import Answer, Command, Serve, run_worker
 from benchmarks.crowd import attach_many
+from benchmarks.fanout import TOPIC, Audience, publisher_command
 from benchmarks.stacks.plane import ENROLLMENT, enter
 from benchmarks.traffic import ECHO, bulk, caller_commands, receive_exactly, serve
 
@@ -84,7 +85,8 @@ class Caller:
 async def run_caller(settings: Answer, ready: Serve) -> None:
     async with open_member(settings) as node:
         caller = Caller(node, settings)
-        await ready({}, caller_commands(caller.open, caller.fresh))
+        publish = publisher_command(partial(node.publish, TOPIC))
+        await ready({}, {**caller_commands(caller.open, caller.fresh), "publish": publish})
 
 
 class Crowd:
@@ -95,9 +97,21 @@ class Crowd:
         self._nursery = nursery
         self._callers: list[Caller] = []
         self._standing: list[Stream] = []
+        self.audience = Audience()
 
     async def attach(self) -> None:
         await self._nursery.start(self._stay)
+
+    async def listen(self) -> None:
+        """One more member, which hears every event."""
+        await self._nursery.start(self._stay_and_listen)
+        self.audience.listeners += 1
+
+    async def _stay_and_listen(self, task_status: trio.TaskStatus[None]) -> None:
+        async with open_member(self._settings) as node, node.subscribe(TOPIC) as messages:
+            task_status.started()
+            async for message in messages:
+                self.audience.hear(message.data)
 
     async def _stay(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_member(self._settings) as node:
@@ -126,8 +140,9 @@ class Crowd:
 async def run_crowd(settings: Answer, ready: Serve) -> None:
     async with trio.open_nursery() as nursery:
         crowd = Crowd(settings, nursery)
-        attach = partial(attach_many, crowd.attach)
-        await ready({}, {"attach": attach, "open_circuits": crowd.open_circuits, "bulk": crowd.bulk})
+        attach, listen = (partial(attach_many, one) for one in (crowd.attach, crowd.listen))
+        commands: dict[str, Command] = {"attach": attach, "listen": listen, "heard": crowd.audience.heard}
+        await ready({}, {**commands, "open_circuits": crowd.open_circuits, "bulk": crowd.bulk})
 
 
 if __name__ == "__main__":

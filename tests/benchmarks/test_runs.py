@@ -18,7 +18,7 @@ from benchmarks.machine import Machine
 from benchmarks.processes import ROOT, WorkerError, open_worker
 from benchmarks.results import Measurement, Results, Settings
 from benchmarks.run import run
-from benchmarks.stacks.known import HAPROXY_TLS, TCP, TLS
+from benchmarks.stacks.known import AGENTMESH, HAPROXY_TLS, TCP, TLS
 from benchmarks.stacks.stack import Stack
 from tests.benchmarks.made import MACHINE
 
@@ -68,6 +68,14 @@ async def test_a_relay_is_measured_as_the_process_that_it_is(monkeypatch: pytest
     assert {name: one.error for name, one in found.items()} == {"S1": None, "S6": None}
     assert found["S1"].values["router_cpu_per_gib"] > 0
     assert found["S6"].values["members"] == 5
+
+
+async def test_an_event_reaches_every_member_of_the_audience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.measure.SETTLE", 0.5)
+    found = await measured(AGENTMESH, "S7")
+    assert found["S7"].error is None
+    assert found["S7"].values["deliveries"] == 5 * found["S7"].values["count"] > 0
+    assert 0 < found["S7"].values["p50"] <= found["S7"].values["p99"]
 
 
 def test_agentmesh_from_the_command_line(tmp_path: Path) -> None:
