@@ -151,8 +151,9 @@ class Floodsub:
             peer: one of them; all when it is None.
         """
         if self._opened.is_set():
-            for link in tuple(self._switch.links):
-                if link.role is Role.LEAF and peer in (None, link.peer):
+            links = tuple(self._switch.links) if peer is None else (self._switch.link(peer),)
+            for link in links:
+                if link is not None and link.role is Role.LEAF:
                     self._switch.recheck(link)
             self._act()
 
