@@ -8,8 +8,7 @@ import click
 
 from agentmesh.cli.admin_calls import AdminCalls, admin_command
 from agentmesh.cli.admin_policy import policy
-from agentmesh.cli.params import duration
-from agentmesh.control_plane.tokens import ROLES
+from agentmesh.cli.params import token_options
 
 STATUSES = ("pending", "approved", "rejected")
 PAGE = 1000  # nodes in one answer
@@ -49,16 +48,7 @@ def tokens() -> None:
 
 
 @tokens.command("create")
-@click.option("--role", type=click.Choice(tuple(ROLES)), required=True, help="What the token's users become.")
-@click.option(
-    "--max-usages",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How many enrollments it is good for.",
-)
-@click.option("--ttl", type=duration, default="24h", show_default=True, help="How long it is good.")
-@click.option("--description", default="", help="A note for the list of tokens.")
+@token_options
 @click.option("--owner", metavar="ISSUER|SUBJECT", help="The user whose it is, and whose its nodes are.")
 @click.option("--autonomous-recovery", is_flag=True, help="Its nodes may come back after any time away.")
 @admin_command

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from agentmesh.control_plane.config import parse_bind_address
+from agentmesh.control_plane.tokens import ROLES
 from agentmesh.logging import FORMATTERS, LEVELS, configure_logging
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds
@@ -41,6 +42,27 @@ def secret_file(path: str) -> str:
     if not text:
         raise click.BadParameter(f"{path}: empty")
     return text
+
+
+TOKEN_OPTIONS = (
+    click.option("--role", type=click.Choice(tuple(ROLES)), required=True, help="What the token's users become."),
+    click.option(
+        "--max-usages",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="How many enrollments it is good for.",
+    ),
+    click.option("--ttl", type=duration, default="24h", show_default=True, help="How long it is good."),
+    click.option("--description", default="", help="A note for the list of tokens."),
+)
+
+
+def token_options(command: F) -> F:
+    """Give a command what a new bootstrap token is to be: --role, --max-usages, --ttl, --description."""
+    for option in reversed(TOKEN_OPTIONS):
+        command = option(command)
+    return command
 
 
 def admin_token_option(help: str) -> Callable[[F], F]:

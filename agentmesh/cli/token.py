@@ -11,12 +11,12 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from agentmesh.cli.params import admin_token_option, duration, secret_file
+from agentmesh.cli.params import admin_token_option, secret_file, token_options
 from agentmesh.cli.program import errors_in_one_line
 from agentmesh.control_plane.admin_client import CreatedToken, create_token_at
 from agentmesh.control_plane.dsn import SqliteFile, parse_dsn
 from agentmesh.control_plane.store import open_store
-from agentmesh.control_plane.tokens import ROLES, create_token
+from agentmesh.control_plane.tokens import create_token
 
 
 @click.group("token")
@@ -25,16 +25,7 @@ def command() -> None:
 
 
 @command.command("create")
-@click.option("--role", type=click.Choice(tuple(ROLES)), required=True, help="What the token's users become.")
-@click.option(
-    "--max-usages",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How many enrollments it is good for.",
-)
-@click.option("--ttl", type=duration, default="24h", show_default=True, help="How long it is good.")
-@click.option("--description", default="", help="A note for the list of tokens.")
+@token_options
 @click.option(
     "--control-plane",
     "url",
