@@ -44,7 +44,7 @@ from tests.protocols.relay.connections import MemorySplicer
 from tests.protocols.relay.net import Net, assert_nothing_left, assert_refused, open_net, read_all, send_and_finish
 
 ALICE, BOB = (PeerId.from_ed25519(name * 32) for name in (b"a", b"b"))
-CROWD = 2_000  # connections; more make it longer and change nothing
+CROWD = 10_000  # connections
 WORD = encode_frame(encode_carried_by_streams(False))
 
 
