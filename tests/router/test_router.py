@@ -31,10 +31,11 @@ async def test_a_router_is_listed_with_its_addresses_and_its_room(tmp_path: Path
             (listed,) = (await node.membership.client.info()).routers
             assert (listed.peer, listed.addresses) == (router.peer, router.addresses)
             assert {address.peer for address in listed.addresses} == {router.peer}
+            assert listed.connection_limit == 50
+            await mesh.wait_linked(node)
             with trio.fail_after(10):
-                while listed.connections == 0:
+                while listed.connections != 2:  # the node's, and the control plane's for its events
                     (listed,) = (await node.membership.client.info()).routers
-            assert (listed.connections, listed.connection_limit) == (1, 50)
         assert router.relay.book.limits.max_reservations == 50
         assert router.relay.book.limits.max_reservations_per_source == 10
 
