@@ -46,11 +46,12 @@ class Fleet:
         plane: Plane | None = None,
         listen: int = 1,
         labels: Mapping[str, str] | None = None,
+        identity: Identity | None = None,
         **settings: Any,
     ) -> Router:
         """Start a router that is leased with `plane`, and listed by the fleet's, attested `labels`."""
         plane = plane or self.plane
-        membership = await self._member(plane, ROUTER_TOKEN)
+        membership = await self._member(plane, ROUTER_TOKEN, identity)
         config = RouterConfig(enrollment=Enrollment(control_plane="http://cp"), listen=(ANY,) * listen, **settings)
         opening = open_router_as(membership, config, transports=[self.network.transport(name)])
         router: Router = await self.nursery.start(self._keep, name, opening)
@@ -84,8 +85,8 @@ class Fleet:
             await stop.wait()
         stopped.set()
 
-    async def _member(self, plane: Plane, token: str) -> Membership:
-        identity = Identity.generate()
+    async def _member(self, plane: Plane, token: str, identity: Identity | None = None) -> Membership:
+        identity = identity or Identity.generate()
         enrollment = Enrollment(control_plane="http://cp", token=token)
         membership = Membership(identity, plane.client(identity), enrollment, None, wall_clock)
         await membership.begin()
