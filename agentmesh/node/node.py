@@ -41,6 +41,7 @@ class Node:
         attachments: the routers it holds.
         floodsub: what it hears and says through them.
         announcer: what it tells the directory of itself.
+        directory: asks its routers.
     """
 
     host: Host
@@ -48,7 +49,7 @@ class Node:
     attachments: Attachments
     floodsub: Floodsub
     announcer: Announcer
-    _directory: DirectoryClient
+    directory: DirectoryClient
     _rules: Rulebook
     _services: ServiceTable
     _paths: Paths
@@ -167,7 +168,7 @@ class Node:
             DialError: none of them could answer.
             ValueError: no such type or name.
         """
-        return await self._directory.find_providers(service_key(type, name), limit)
+        return await self.directory.find_providers(service_key(type, name), limit)
 
     def discover(self, type: str, name: str | None = None, limit: int = DEFAULT_LIMIT) -> Discovery:
         """`async for found in node.discover("mcp", "weather")` is `find_providers` as an iterator."""
@@ -175,7 +176,7 @@ class Node:
 
     async def find_peer(self, peer: PeerId) -> Found | None:
         """Where a member is, as the routers know; None when they do not. Raises as `find_providers`."""
-        return await self._directory.find_peer(peer)
+        return await self.directory.find_peer(peer)
 
     def _check_topic(self, topic: str, verb: str) -> None:
         if topic.startswith(MESH_TOPICS):

@@ -106,6 +106,7 @@ class Directory:
             providers=self.store.providers,
             requests=dict(self._figures.requests),
             placements=dict(self._figures.placements),
+            seconds={operation: taken.copy() for operation, taken in self._figures.seconds.items()},
         )
 
     def forget(self, peer: PeerId) -> None:
