@@ -48,14 +48,11 @@ class Mover:
         while True:
             await trio.sleep(MOVE_INTERVAL)
             self._store.expire(trio.current_time())
-            if (after := self._neighbours.routers) != before:
-                await self._move(self._store, before, after)
-                before = after
-            elif trio.current_time() >= retry_at:
-                await self._move(self._lost(), after, after)
-            else:
-                continue
-            retry_at = trio.current_time() + RETRY_INTERVAL
+            after = self._neighbours.routers
+            if after != before or trio.current_time() >= retry_at:
+                lost = self._lost()
+                await self._move(self._store if after != before else lost, before, after)
+                before, retry_at = after, trio.current_time() + RETRY_INTERVAL
 
     async def _move(self, records: Iterable[Record], before: Collection[PeerId], after: Collection[PeerId]) -> None:
         """Place records where they belong since the routers changed. A router that fails is asked no more meanwhile."""
