@@ -16,12 +16,11 @@ from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.discovery import Discovery
 from agentmesh.node.paths import Paths
-from agentmesh.protocols import http
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
 from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
-from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
+from agentmesh.services import MeshClient, MeshClient2, NamedCalls, ServiceTable, running
 from agentmesh.services.table import ServiceKey, Target
 from agentmesh.types import Address, PeerId, ProtocolId
 
@@ -42,6 +41,7 @@ class Node:
         floodsub: what it hears and says through them.
         announcer: what it tells the directory of itself.
         directory: asks its routers.
+        calls: carries what `http_client` sends.
     """
 
     host: Host
@@ -53,6 +53,7 @@ class Node:
     _rules: Rulebook
     _services: ServiceTable
     _paths: Paths
+    calls: NamedCalls
 
     @property
     def peer(self) -> PeerId:
@@ -103,14 +104,18 @@ class Node:
     def http_client(self, **options: Any) -> MeshClient:
         """An `httpx.AsyncClient` for the mesh: `async with node.http_client(timeout=30) as client`.
 
+        `http://<name>.<type>.mesh/...` is whoever serves that, this node first; where one cannot answer another is
+        tried. `http://<peer>.peer.mesh/<type>/<name>/...` is a certain member. `X-Mesh-Required-Labels: site=a, site=b`
+        in a request has only those called that have one of these labels.
+
         Args:
             options: those of `httpx.AsyncClient`.
         """
-        return MeshClient(self._calls(), **options)
+        return MeshClient(self.calls, **options)
 
     def http_client2(self, **options: Any) -> MeshClient2:
         """The same for `httpx2`, which the official MCP and OpenAI SDKs take as their client."""
-        return MeshClient2(self._calls(), **options)
+        return MeshClient2(self.calls, **options)
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
         """A stream of any protocol to another member.
@@ -182,12 +187,6 @@ class Node:
         if topic.startswith(MESH_TOPICS):
             raise ValueError(f"topics that begin with {MESH_TOPICS} are the mesh's own")
         self._rules.check(self.membership.credential, None, topic_call(topic, verb), self.membership.trusted)
-
-    def _calls(self) -> Calls:
-        async def open_peer(peer: PeerId) -> Stream:
-            return await self._paths.open_stream(peer, http.HTTP_ID)
-
-        return Calls(open_peer, self.membership.token)
 
 
 @asynccontextmanager
