@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 from agentmesh.abc import Transport
+from agentmesh.transports.dnsaddr import DnsaddrTransport
 from agentmesh.transports.h2 import H2Transport
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.tcp import TcpTransport
@@ -11,23 +12,24 @@ from agentmesh.transports.websocket import WebSocketTransport
 
 
 def standard_transports(proxies: ProxyRules | None = None, *, certificate: Path | None = None) -> list[Transport]:
-    """TCP, WebSocket and HTTP/2.
+    """TCP, WebSocket and HTTP/2; and addresses that DNS says, over these.
 
     Args:
         proxies: what is dialled through which proxy; what the environment says now if it is None, `DIRECT` for nothing.
         certificate: a PEM file with the chain and the key that `/tls/ws` and `/tls/http` are listened on with; without
             it they cannot be.
     Raises:
-        AddressError: the environment names a proxy that is none.
+        AddressError: the environment names a proxy, or a DNS server, that is none.
         OSError: no such certificate; the text names the file.
     """
     proxies = ProxyRules.from_environment() if proxies is None else proxies
     websocket, http2 = (None if certificate is None else _server_context(certificate) for _ in range(2))
-    return [
+    direct = [
         TcpTransport(proxies=proxies),
         WebSocketTransport(server_context=websocket, proxies=proxies),
         H2Transport(server_context=http2, proxies=proxies),
     ]
+    return [*direct, DnsaddrTransport(direct)]
 
 
 def _server_context(certificate: Path) -> ssl.SSLContext:

@@ -77,6 +77,14 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     help="Attach to routers with this label first; repeat it, and the more of them a router has the sooner.",
 )
 @click.option(
+    "--require-label",
+    "require_labels",
+    type=label,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Call only members with this label over HTTP; repeat it, and a member has to have them all.",
+)
+@click.option(
     "--monitor-interval",
     type=duration,
     default="1m",
@@ -130,6 +138,7 @@ def command(
     routers: int,
     router_selector: tuple[tuple[str, str], ...],
     router_prefer: tuple[tuple[str, str], ...],
+    require_labels: tuple[tuple[str, str], ...],
     monitor_interval: float,
     services: tuple[Service, ...],
     data_path: bool,
@@ -150,6 +159,7 @@ def command(
         routers=routers,
         router_selector=dict(router_selector),
         router_prefer=dict(router_prefer),
+        require_labels=dict(require_labels),
         monitor_interval=monitor_interval,
         data_path=data_path,
     )

@@ -9,7 +9,6 @@ import attrs
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-from agentmesh.abc import Stream
 from agentmesh.control_plane.config import parse_bind_address
 from agentmesh.local.discover import PATH as DISCOVER_PATH
 from agentmesh.local.discover import DiscoverPage
@@ -24,9 +23,7 @@ from agentmesh.local.token import Guarded, load_or_create_token
 from agentmesh.local.tools import NodeTools
 from agentmesh.node import Node
 from agentmesh.node.pages import node_pages
-from agentmesh.protocols.http import HTTP_ID, ASGIApp, Receive, Scope, Send
-from agentmesh.services import Calls
-from agentmesh.types import PeerId
+from agentmesh.protocols.http import ASGIApp, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ class LocalApi:
     """The ASGI application of one node. What is not listed in its routes is `node_pages`: metrics, debugging."""
 
     def __init__(self, node: Node) -> None:
-        self._proxy = MeshProxy(calls_of(node), node.peer)
+        self._proxy = MeshProxy(node.calls.calls, node.peer)
         discovery = MeshDiscovery(node)
         models = Models(node, discovery)
         completions = Completions(models, node, self._proxy)
@@ -73,15 +70,6 @@ class LocalApi:
         to_member = path.startswith(PREFIX) and path != DISCOVER_PATH.encode()
         app: ASGIApp = self._proxy if to_member else self._pages
         await app(scope, receive, send)
-
-
-def calls_of(node: Node) -> Calls:
-    """How a node calls others over HTTP."""
-
-    async def open_peer(peer: PeerId) -> Stream:
-        return await node.open_stream(peer, HTTP_ID)
-
-    return Calls(open_peer, node.membership.token)
 
 
 @asynccontextmanager

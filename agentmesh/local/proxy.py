@@ -11,6 +11,7 @@ from agentmesh.services import Answer, Calls, ServiceKey, host_name
 from agentmesh.services.calls import FAILURES, answer_for
 from agentmesh.services.dispatch import service_of
 from agentmesh.services.headers import Headers, end_to_end, relocated, without_hops
+from agentmesh.services.labels import required_labels
 from agentmesh.services.passing import Head, NoAnswerError, pass_on
 from agentmesh.types import PeerId
 
@@ -78,6 +79,8 @@ class MeshProxy:
             return
         try:
             await self.call(target, scope, receive, send)
+        except ValueError as exc:
+            await Answer(400, "malformed", str(exc)).send(send)
         except FAILURES as exc:
             await answer_for(target.peer, exc).send(send)
         except NoAnswerError as exc:
@@ -92,6 +95,7 @@ class MeshProxy:
             ServiceError: the answer broke off.
         """
         credential = self._calls.header()
+        await self._calls.attest(target.peer, required_labels(scope["headers"]))
         stream = await self._calls.open_peer(target.peer)
         try:
             head = _head(target, scope, credential)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import attrs
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -17,9 +17,25 @@ from starlette.routing import Route
 
 from agentmesh.control_plane.config import parse_bind_address
 from agentmesh.control_plane.serving import serve_http
+from agentmesh.runtime.durations import Durations
 
 Page = Callable[[Request], Any]  # gives what JSON can hold, or awaits it; a ValueError is the asker's fault
 Value = float | Mapping[Any, float]
+
+
+@attrs.frozen
+class Timing:
+    """A histogram as it is now.
+
+    Attributes:
+        name, text, labels: as of a Family.
+        value: by the values of its labels.
+    """
+
+    name: str
+    text: str
+    value: Mapping[Any, Durations]
+    labels: Sequence[str]
 
 
 @attrs.frozen
@@ -48,19 +64,35 @@ class Gauges(Collector):
         read: gives all families, every label set among them from the start.
     """
 
-    def __init__(self, prefix: str, read: Callable[[], Iterator[Family]]) -> None:
+    def __init__(self, prefix: str, read: Callable[[], Iterator[Family | Timing]]) -> None:
         self._prefix = prefix
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
         for family in self._read():
-            kind = CounterMetricFamily if family.counts else GaugeMetricFamily
-            metric = kind(f"{self._prefix}_{family.name}", family.text, labels=family.labels)
-            values = family.value if isinstance(family.value, Mapping) else {(): family.value}
-            for key, value in values.items():
-                parts = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
-                metric.add_metric([str(part) for part in parts], value)
-            yield metric
+            name = f"{self._prefix}_{family.name}"
+            yield _timing(name, family) if isinstance(family, Timing) else _numbers(name, family)
+
+
+def _numbers(name: str, family: Family) -> Metric:
+    kind = CounterMetricFamily if family.counts else GaugeMetricFamily
+    metric = kind(name, family.text, labels=family.labels)
+    values = family.value if isinstance(family.value, Mapping) else {(): family.value}
+    for key, value in values.items():
+        metric.add_metric(_parts(key), value)
+    return metric
+
+
+def _timing(name: str, family: Timing) -> Metric:
+    metric = HistogramMetricFamily(name, family.text, labels=family.labels)
+    for key, taken in family.value.items():
+        metric.add_metric(_parts(key), taken.buckets, taken.total)
+    return metric
+
+
+def _parts(key: object) -> list[str]:
+    parts = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
+    return [str(part) for part in parts]
 
 
 def make_pages(registry: CollectorRegistry, is_ready: Callable[[], bool], pages: Mapping[str, Page]) -> Starlette:

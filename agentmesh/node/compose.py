@@ -20,6 +20,7 @@ from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.announcer import Announcer, announcing
 from agentmesh.node.attachments import Attachments
+from agentmesh.node.calling import make_calls
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.goaways import GoAways
@@ -35,6 +36,7 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.services import Dispatcher, ServiceTable
+from agentmesh.services.here import Here
 from agentmesh.transports.circuit import CircuitTransport
 from agentmesh.transports.proxy import ProxyRules
 from agentmesh.transports.standard import standard_transports
@@ -96,8 +98,7 @@ async def run_node_as(
 
     Args:
         rng: chooses among routers and spreads requests; the operating system's when it is None.
-        security: as for `open_host`.
-        Otherwise as `run_node`.
+        security: as for `open_host`; the others as for `run_node`.
     """
     rng = rng or SystemRandom()
     direct = standard_transports() if transports is None else transports
@@ -135,14 +136,15 @@ async def run_node_as(
         monitor = config.monitor_interval
         attachments = Attachments(host, admissions, catalogue, goaways, membership.info, clock, rng, links, monitor)
         enforce_bans(membership, host)
-        for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub)):
-            nursery.start_soon(work)
         directory = DirectoryClient(host.open_stream, lambda: attachments.routers)
+        paths, here = Paths(host, catalogue, directory), Here(services, host.peer)
+        calls = make_calls(membership, paths, directory, here, config.require_labels)
+        for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub), here.run):
+            nursery.start_soon(work)
         announcer = Announcer(directory, services, partial(addresses_of, host, attachments), clock, rng)
         async with announcing(announcer, host.peer, attachments):
             await _wait_ready(attachments, rules, config.ready_timeout)
-            spoken_to = floodsub, announcer, directory, rules, services
-            yield Node(host, membership, attachments, *spoken_to, Paths(host, catalogue, directory))
+            yield Node(host, membership, attachments, floodsub, announcer, directory, rules, services, paths, calls)
 
 
 async def _wait_ready(attachments: Attachments, rules: Rulebook, timeout: float) -> None:

@@ -29,6 +29,8 @@ class NodeConfig:
     """What a router must be attested for the node to attach to it, every pair of it."""
     router_prefer: Mapping[str, str] = attrs.field(factory=dict[str, str])
     """What puts a router before others, the more pairs of it the sooner; among equals the one with more room."""
+    require_labels: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """What every member must be attested that this node calls over HTTP, every pair of it."""
     monitor_interval: float = attrs.field(default=60.0, validator=validators.gt(0))
     """Seconds between two looks at the control plane's list while routers are missing; the first come sooner."""
     ready_timeout: float = attrs.field(default=10.0, validator=validators.ge(0))

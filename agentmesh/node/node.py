@@ -16,12 +16,11 @@ from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.discovery import Discovery
 from agentmesh.node.paths import Paths
-from agentmesh.protocols import http
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
 from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
-from agentmesh.services import Calls, MeshClient, MeshClient2, ServiceTable, running
+from agentmesh.services import MeshClient, MeshClient2, NamedCalls, ServiceTable, running
 from agentmesh.services.table import ServiceKey, Target
 from agentmesh.types import Address, PeerId, ProtocolId
 
@@ -41,6 +40,8 @@ class Node:
         attachments: the routers it holds.
         floodsub: what it hears and says through them.
         announcer: what it tells the directory of itself.
+        directory: asks its routers.
+        calls: carries what `http_client` sends.
     """
 
     host: Host
@@ -48,10 +49,11 @@ class Node:
     attachments: Attachments
     floodsub: Floodsub
     announcer: Announcer
-    _directory: DirectoryClient
+    directory: DirectoryClient
     _rules: Rulebook
     _services: ServiceTable
     _paths: Paths
+    calls: NamedCalls
 
     @property
     def peer(self) -> PeerId:
@@ -102,14 +104,18 @@ class Node:
     def http_client(self, **options: Any) -> MeshClient:
         """An `httpx.AsyncClient` for the mesh: `async with node.http_client(timeout=30) as client`.
 
+        `http://<name>.<type>.mesh/...` is whoever serves that, this node first; where one cannot answer another is
+        tried. `http://<peer>.peer.mesh/<type>/<name>/...` is a certain member. `X-Mesh-Required-Labels: site=a, site=b`
+        in a request has only those called that have one of these labels.
+
         Args:
             options: those of `httpx.AsyncClient`.
         """
-        return MeshClient(self._calls(), **options)
+        return MeshClient(self.calls, **options)
 
     def http_client2(self, **options: Any) -> MeshClient2:
         """The same for `httpx2`, which the official MCP and OpenAI SDKs take as their client."""
-        return MeshClient2(self._calls(), **options)
+        return MeshClient2(self.calls, **options)
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
         """A stream of any protocol to another member.
@@ -167,7 +173,7 @@ class Node:
             DialError: none of them could answer.
             ValueError: no such type or name.
         """
-        return await self._directory.find_providers(service_key(type, name), limit)
+        return await self.directory.find_providers(service_key(type, name), limit)
 
     def discover(self, type: str, name: str | None = None, limit: int = DEFAULT_LIMIT) -> Discovery:
         """`async for found in node.discover("mcp", "weather")` is `find_providers` as an iterator."""
@@ -175,18 +181,12 @@ class Node:
 
     async def find_peer(self, peer: PeerId) -> Found | None:
         """Where a member is, as the routers know; None when they do not. Raises as `find_providers`."""
-        return await self._directory.find_peer(peer)
+        return await self.directory.find_peer(peer)
 
     def _check_topic(self, topic: str, verb: str) -> None:
         if topic.startswith(MESH_TOPICS):
             raise ValueError(f"topics that begin with {MESH_TOPICS} are the mesh's own")
         self._rules.check(self.membership.credential, None, topic_call(topic, verb), self.membership.trusted)
-
-    def _calls(self) -> Calls:
-        async def open_peer(peer: PeerId) -> Stream:
-            return await self._paths.open_stream(peer, http.HTTP_ID)
-
-        return Calls(open_peer, self.membership.token)
 
 
 @asynccontextmanager

@@ -10,13 +10,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from agentmesh.errors import AddressError, MeshError, StreamResetError
-from agentmesh.membership.pages import Family, Gauges, Page, make_pages
+from agentmesh.membership.pages import Family, Gauges, Page, Timing, make_pages
 from agentmesh.node.node import Node
+from agentmesh.protocols.directory import Operation
 from agentmesh.protocols.ping import PING_ID, ping
 from agentmesh.services.table import SERVICE_TYPES
 from agentmesh.types import PeerId
 
 PREFIX = "agentmesh_node"
+OPERATIONS = (Operation.PROVIDE, Operation.FIND_PROVIDERS, Operation.FIND_PEER)  # what members ask
 CONNECTIVITY_TIMEOUT = 15.0  # seconds
 
 
@@ -37,7 +39,7 @@ def node_pages(node: Node, *, debug: bool = False) -> Starlette:
     return make_pages(registry, lambda: bool(node.routers), pages if debug else {})
 
 
-def _families(node: Node) -> Iterator[Family]:
+def _families(node: Node) -> Iterator[Family | Timing]:
     host, catalogue = node.host.statistics(), node.attachments.catalogue
     served = Counter(key.type for key in node.services)
     by_type = {kind: served[kind] for kind in sorted(SERVICE_TYPES)}
@@ -54,6 +56,11 @@ def _families(node: Node) -> Iterator[Family]:
     yield Family("router_candidates", "Routers that are listed, and that the selector admits.", candidates, ("match",))
     received = node.attachments.goaways.received
     yield Family("router_goaway_received", "Times that a router sent it away.", received, ("reason",), counts=True)
+    asked = node.directory.figures
+    requests = {(op, result): count for (op, result), count in asked.requests.items() if op in OPERATIONS}
+    yield Family("directory_requests", "Requests to routers.", requests, ("op", "result"), counts=True)
+    seconds = {op: asked.seconds[op] for op in OPERATIONS}
+    yield Timing("directory_request_seconds", "How long requests to routers took.", seconds, ("op",))
 
 
 def _mesh_info(node: Node) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from agentmesh.abc import Admission
-from agentmesh.membership.pages import Family, Gauges, make_pages
+from agentmesh.membership.pages import Family, Gauges, Timing, make_pages
 from agentmesh.router.router import Router
 from agentmesh.runtime.session import MuxSession
 
@@ -23,10 +23,12 @@ def router_pages(router: Router) -> Starlette:
     return make_pages(registry, lambda: router.is_ready, {"members": lambda request: _members(router, request)})
 
 
-def _families(router: Router) -> Iterator[Family]:
+def _families(router: Router) -> Iterator[Family | Timing]:
     yield from _state(router)
     yield from _room(router)
     yield from _counters(router)
+    seconds = router.directory.statistics().seconds
+    yield Timing("directory_request_seconds", "How long requests to its directory took.", seconds, ("op",))
 
 
 def _state(router: Router) -> Iterator[Family]:

@@ -8,8 +8,8 @@ import httpcore2
 import httpx
 
 from agentmesh.errors import AddressError
-from agentmesh.services.calls import Calls, Outgoing
-from agentmesh.services.names import MOUNT, canonical_url
+from agentmesh.services.calls import Outgoing, Sends
+from agentmesh.services.names import MOUNTS, canonical_url
 from agentmesh.services.seam import Incoming
 
 ERRORS: Mapping[type[Exception], type[httpx.TransportError]] = {
@@ -25,7 +25,8 @@ ERRORS: Mapping[type[Exception], type[httpx.TransportError]] = {
 
 
 class MeshClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` whose `http://<peer ID>.peer.mesh/<type>/<name>/...` requests go over the mesh.
+    """An `httpx.AsyncClient` whose `http://<peer ID>.peer.mesh/<type>/<name>/...` requests go over the mesh, and, as
+    a node makes it, those of `http://<name>.<type>.mesh/...` to whoever serves that.
 
     Other hosts are reached over the network as ever. A peer ID may be spelt in base58 wherever a URL is given as text;
     in an `httpx.URL` it must be `PeerId.dns_label`, since parsing lower-cases it.
@@ -38,7 +39,7 @@ class MeshClient(httpx.AsyncClient):
     Cancellation: safe; the provider learns at once that its caller left.
 
     Args:
-        calls: how to open streams, and which credential to send.
+        calls: who carries the requests.
         base_url: as for `httpx.AsyncClient`, with a peer ID in any spelling when it is text.
         mounts: as for `httpx.AsyncClient`, for other hosts.
         options: the other arguments of `httpx.AsyncClient`.
@@ -46,13 +47,13 @@ class MeshClient(httpx.AsyncClient):
 
     def __init__(
         self,
-        calls: Calls,
+        calls: Sends,
         *,
         base_url: httpx.URL | str = "",
         mounts: Mapping[str, httpx.AsyncBaseTransport | None] | None = None,
         **options: Any,
     ) -> None:
-        mounted = {**(mounts or {}), MOUNT: MeshTransport(calls)}
+        mounted = {**(mounts or {}), **dict.fromkeys(MOUNTS, MeshTransport(calls))}
         super().__init__(base_url=_canonical(base_url), mounts=mounted, **options)
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
@@ -62,7 +63,7 @@ class MeshClient(httpx.AsyncClient):
 class MeshTransport(httpx.AsyncBaseTransport):
     """Sends each request on a mesh stream of its own. For a client that is built in another way than `MeshClient`."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Sends) -> None:
         self._calls = calls
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -75,6 +76,7 @@ class MeshTransport(httpx.AsyncBaseTransport):
             request.headers.raw,
             cast(httpx.AsyncByteStream, request.stream),
             request.extensions,
+            isinstance(request.stream, httpx.ByteStream),
         )
         with _translated():
             incoming = await self._calls.send(outgoing)

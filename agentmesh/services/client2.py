@@ -8,8 +8,8 @@ import httpcore2
 import httpx2
 
 from agentmesh.errors import AddressError
-from agentmesh.services.calls import Calls, Outgoing
-from agentmesh.services.names import MOUNT, canonical_url
+from agentmesh.services.calls import Outgoing, Sends
+from agentmesh.services.names import MOUNTS, canonical_url
 from agentmesh.services.seam import Incoming
 
 ERRORS: Mapping[type[Exception], type[httpx2.TransportError]] = {
@@ -25,7 +25,8 @@ ERRORS: Mapping[type[Exception], type[httpx2.TransportError]] = {
 
 
 class MeshClient2(httpx2.AsyncClient):
-    """An `httpx2.AsyncClient` whose `http://<peer ID>.peer.mesh/<type>/<name>/...` requests go over the mesh.
+    """An `httpx2.AsyncClient` whose `http://<peer ID>.peer.mesh/<type>/<name>/...` requests go over the mesh, and, as
+    a node makes it, those of `http://<name>.<type>.mesh/...` to whoever serves that.
 
     Other hosts are reached over the network as ever. A peer ID may be spelt in base58 wherever a URL is given as text;
     in an `httpx2.URL` it must be `PeerId.dns_label`, since parsing lower-cases it.
@@ -38,7 +39,7 @@ class MeshClient2(httpx2.AsyncClient):
     Cancellation: safe; the provider learns at once that its caller left.
 
     Args:
-        calls: how to open streams, and which credential to send.
+        calls: who carries the requests.
         base_url: as for `httpx2.AsyncClient`, with a peer ID in any spelling when it is text.
         mounts: as for `httpx2.AsyncClient`, for other hosts.
         options: the other arguments of `httpx2.AsyncClient`.
@@ -46,13 +47,13 @@ class MeshClient2(httpx2.AsyncClient):
 
     def __init__(
         self,
-        calls: Calls,
+        calls: Sends,
         *,
         base_url: httpx2.URL | str = "",
         mounts: Mapping[str, httpx2.AsyncBaseTransport | None] | None = None,
         **options: Any,
     ) -> None:
-        mounted = {**(mounts or {}), MOUNT: MeshTransport2(calls)}
+        mounted = {**(mounts or {}), **dict.fromkeys(MOUNTS, MeshTransport2(calls))}
         super().__init__(base_url=_canonical(base_url), mounts=mounted, **options)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
@@ -62,7 +63,7 @@ class MeshClient2(httpx2.AsyncClient):
 class MeshTransport2(httpx2.AsyncBaseTransport):
     """Sends each request on a mesh stream of its own. For a client that is built in another way than `MeshClient2`."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Sends) -> None:
         self._calls = calls
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -75,6 +76,7 @@ class MeshTransport2(httpx2.AsyncBaseTransport):
             request.headers.raw,
             cast(httpx2.AsyncByteStream, request.stream),
             request.extensions,
+            isinstance(request.stream, httpx2.ByteStream),
         )
         with _translated():
             incoming = await self._calls.send(outgoing)

@@ -19,7 +19,7 @@ from agentmesh.protocols.http import CREDENTIAL_HEADER, ASGIApp, Message, Receiv
 from agentmesh.services.answers import Answer
 from agentmesh.services.headers import Headers, relocated, without_mesh
 from agentmesh.services.proxy import ReverseProxy
-from agentmesh.services.table import SERVICE_TYPES, ServiceKey, ServiceTable
+from agentmesh.services.table import SERVICE_TYPES, ServiceKey, ServiceTable, Target
 from agentmesh.types import PeerId
 
 CATALOG_PATH = b"/system/mesh.catalog"
@@ -85,9 +85,7 @@ class Dispatcher:
         if target is None:
             return Answer(404, "unknown-service", f"no service {service} here")
         changes = {"headers": without_mesh(scope["headers"]), "root_path": f"/{service.type}/{service.name}"}
-        if isinstance(target, str):
-            return Admitted(ReverseProxy(target), changes)
-        return Admitted(InProcess(target, _MCP_HOST if service.type == "mcp" else None), changes)
+        return Admitted(app_of(service, target), changes)
 
 
 @attrs.frozen
@@ -120,6 +118,13 @@ class InProcess:
             await send(message)
 
         await self.app(scope, receive, send_on)
+
+
+def app_of(service: ServiceKey, target: Target) -> ASGIApp:
+    """What answers for a service."""
+    if isinstance(target, str):
+        return ReverseProxy(target)
+    return InProcess(target, _MCP_HOST if service.type == "mcp" else None)
 
 
 def service_of(path: bytes) -> ServiceKey | Answer:

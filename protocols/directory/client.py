@@ -52,6 +52,7 @@ async def ask(open_stream: OpenStream, router: PeerId, request: Request, timeout
             case Answered(answer):
                 return answer
             case _:
+                stream.reset()  # what is still under way is not to be done late
                 raise trio.TooSlowError(f"no answer from {router} within {timeout} s")
 
 

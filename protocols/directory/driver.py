@@ -28,6 +28,7 @@ from agentmesh.protocols.directory.figures import (
 from agentmesh.protocols.directory.keys import peer_key
 from agentmesh.protocols.directory.lookup import LOOKUP_PATIENCE, LOOKUP_TIMEOUT, Lookup
 from agentmesh.protocols.directory.machine import Answerer
+from agentmesh.protocols.directory.moving import Mover
 from agentmesh.protocols.directory.neighbours import REPLICATION, Alone, Federation, Neighbours
 from agentmesh.protocols.directory.store import Outcome, Record, RecordStore, StoreLimits
 from agentmesh.protocols.directory.wire import DIRECTORY_ID
@@ -40,7 +41,6 @@ from agentmesh.types import Address, PeerId
 
 MAX_STREAMS_PER_PEER = 256  # requests of one peer at once; another router's lookups are among them
 MIN_RETRY_AFTER = 1.0  # seconds
-MOVE_INTERVAL = 1.0  # seconds between two looks at whether the routers are still the same
 
 
 @attrs.frozen
@@ -91,6 +91,7 @@ class Directory:
         self._opened = trio.Event()
         self._host: Host
         self._neighbours: Neighbours
+        self._mover: Mover
 
     def protocol(self) -> Protocol:
         """The protocol, for whoever the host has admitted."""
@@ -105,6 +106,7 @@ class Directory:
             providers=self.store.providers,
             requests=dict(self._figures.requests),
             placements=dict(self._figures.placements),
+            seconds={operation: taken.copy() for operation, taken in self._figures.seconds.items()},
         )
 
     def forget(self, peer: PeerId) -> None:
@@ -123,14 +125,9 @@ class Directory:
             timeout=self.config.lookup_timeout,
             patience=self.config.lookup_patience,
         )
+        self._mover = Mover(self.store, self._neighbours)
         self._opened.set()
-        before = self._neighbours.routers
-        while True:
-            await trio.sleep(MOVE_INTERVAL)
-            self.store.expire(trio.current_time())
-            if (after := self._neighbours.routers) != before:
-                await self._neighbours.move(self.store, before, after, self.store.remove)
-                before = after
+        await self._mover.run()
 
     async def serve(self, stream: Stream) -> None:
         """Answer one request. What is the peer's fault is raised: the runtime resets the stream with its code."""
@@ -192,9 +189,10 @@ class Directory:
         if outcome is not Outcome.STORED:
             return self._refusal(record, outcome, now)
         if request.provider is not None:
+            self._mover.receive(record)
             return Answer(placed=1)
         await self._neighbours.reach_all()
-        return Answer(placed=1 + await self._neighbours.place(record))
+        return Answer(placed=1 + await self._mover.place(record))
 
     def _refusal(self, record: Record, outcome: Outcome, now: float) -> Answer:
         if outcome is Outcome.OUTDATED:
@@ -214,7 +212,8 @@ class Directory:
         lookup = await self._look(request, key, limit)
         if not lookup.found and trio.current_time() < time_is_up and await self._neighbours.refresh():
             lookup = await self._look(request, key, limit)
-        found = tuple(one for one in lookup.found if not self._has_withdrawn(key, one))
+        good = lookup.good(trio.current_time())
+        found = tuple(one for one in good if not self._has_withdrawn(key, one))
         return Answer(Status.UNAVAILABLE if not found and lookup.is_in_vain else Status.OK, found)
 
     async def _look(self, request: Request, key: bytes, limit: int) -> Lookup:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from agentmesh.protocols.directory.events import Answer, FindPeer, FindProviders, Provide, Request, Status
+from agentmesh.runtime.durations import Durations
 
 
 class Operation(enum.StrEnum):
@@ -72,13 +73,18 @@ def result_of(request: Request, answer: Answer) -> Result:
 
 @attrs.frozen
 class DirectoryStatistics:
-    """A snapshot of a router's directory. The first three are sizes, the others count up."""
+    """A snapshot of a router's directory. The first three are sizes, the others count up.
+
+    Attributes:
+        seconds: how long requests took, whatever came of them.
+    """
 
     records: int
     keys: int
     providers: int
     requests: dict[tuple[Operation, Result], int]
     placements: dict[Placement, int]
+    seconds: dict[Operation, Durations]
 
 
 class Figures:
@@ -91,10 +97,12 @@ class Figures:
     def __init__(self, observe: Observe | None = None) -> None:
         self.requests = dict.fromkeys(itertools.product(Operation, Result), 0)
         self.placements = dict.fromkeys(Placement, 0)
+        self.seconds = {operation: Durations() for operation in Operation}
         self._observe = observe
 
     def count(self, operation: Operation, result: Result, seconds: float) -> None:
         self.requests[operation, result] += 1
+        self.seconds[operation].add(seconds)
         if self._observe is not None:
             self._observe(operation, result, seconds)
 

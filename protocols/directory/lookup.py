@@ -8,6 +8,8 @@ import enum
 import math
 from collections.abc import Iterable
 
+import attrs
+
 from agentmesh.protocols.directory.events import Answer, Found, Status
 from agentmesh.types import PeerId
 
@@ -72,6 +74,7 @@ class Lookup:
         self._limit = limit
         self._waiting = asked
         self._found: dict[PeerId, Found] = {}
+        self._heard: dict[PeerId, float] = {}  # when
         self._take(own, now)
 
     def receive_answer(self, answer: Answer, now: float) -> None:
@@ -103,6 +106,13 @@ class Lookup:
         """What there is, at most `limit` of them."""
         return tuple(self._found.values())[: self._limit]
 
+    def good(self, now: float) -> tuple[Found, ...]:
+        """As `found`, each with the time that it is good for still; what has expired since it was heard is left out.
+        A router's own knowledge has no time, and does not expire.
+        """
+        aged = (attrs.evolve(one, ttl=max(one.ttl - (now - self._heard[one.peer]), 0.0)) for one in self.found)
+        return tuple(after for one, after in zip(self.found, aged, strict=True) if after.ttl > 0 or not one.ttl)
+
     def _take(self, found: Iterable[Found], now: float) -> None:
         if self.is_finished:
             return
@@ -111,7 +121,7 @@ class Lookup:
             got = Input.FOUND
             held = self._found.get(one.peer)
             if held is None or one.sequence > held.sequence:
-                self._found[one.peer] = one
+                self._found[one.peer], self._heard[one.peer] = one, now
         self._step(got, now)
         if len(self._found) >= self._limit:
             self._step(Input.ENOUGH, now)

@@ -11,7 +11,7 @@ from agentmesh.protocols.directory.client import FAILURES, ask
 from agentmesh.protocols.directory.events import Announcement, Found, Provide, Request, Status
 from agentmesh.protocols.directory.figures import Figures, Placement
 from agentmesh.protocols.directory.lookup import LOOKUP_PATIENCE, LOOKUP_TIMEOUT, Lookup
-from agentmesh.protocols.directory.placement import closest, new_homes
+from agentmesh.protocols.directory.placement import closest
 from agentmesh.protocols.directory.store import Record
 from agentmesh.runtime.guard import Signal
 from agentmesh.types import PeerId
@@ -19,7 +19,6 @@ from agentmesh.types import PeerId
 REPLICATION = 3  # routers that hold a record, where the control plane does not say
 REACH_TIMEOUT = 1.0  # seconds that a request waits for routers that are not reached yet
 MIN_TTL = 0.001  # seconds that a record has to be good for still; 0 on the wire would withdraw it
-MAX_PLACING = 16  # records under way to other routers at once, when many move
 
 
 class Federation(Interface):
@@ -96,40 +95,16 @@ class Neighbours:
 
     # ── placing ──
 
-    async def place(self, record: Record) -> int:
-        """Place a record where it belongs. Returns how many other routers hold it now."""
-        return await self._place_on(record, self._others(closest(record.key, self.routers, self.replication())))
-
-    async def move(
-        self,
-        records: Iterable[Record],
-        before: Collection[PeerId],
-        after: Collection[PeerId],
-        drop: Callable[[Record], None],
-    ) -> None:
-        """Place records where they belong since the routers changed.
+    async def place(self, record: Record, homes: Collection[PeerId], down: set[PeerId]) -> int:
+        """Place a record on other routers.
 
         Args:
-            records: what this router holds.
-            before, after: the routers that there were, and those that there are; this one among both.
-            drop: called with each record that belongs here no more, once it is where it belongs.
+            record: what they are to hold.
+            homes: they.
+            down: routers that have just failed, which are not asked; those that fail now are added.
+        Returns:
+            How many of `homes` hold it now.
         """
-        waiting, replication = iter(tuple(records)), self.replication()
-
-        async def work() -> None:
-            for record in waiting:
-                homes = self._others(new_homes(record.key, before, after, replication))
-                placed = await self._place_on(record, homes)
-                belongs = record.direct or self.me in closest(record.key, after, replication)
-                if placed == len(homes) and not belongs:
-                    drop(record)
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(MAX_PLACING):
-                nursery.start_soon(work)
-
-    async def _place_on(self, record: Record, homes: Collection[PeerId]) -> int:
-        """How many of `homes` hold a record now."""
         await trio.lowlevel.checkpoint()  # there may be very many records, and no home for any
         left = record.expires_at - trio.current_time()
         if left < MIN_TTL:
@@ -138,15 +113,15 @@ class Neighbours:
         results: list[Placement] = []
 
         async def place(home: PeerId) -> None:
-            results.append(await self._place_one(Provide(said, record.provider), home))
+            results.append(result := await self._place_one(Provide(said, record.provider), home))
+            if result is Placement.FAILED:
+                down.add(home)
 
         async with trio.open_nursery() as nursery:
             for home in homes:
-                nursery.start_soon(place, home)
+                if home not in down:
+                    nursery.start_soon(place, home)
         return results.count(Placement.PLACED)
-
-    def _others(self, routers: Iterable[PeerId]) -> list[PeerId]:
-        return [router for router in routers if router != self.me]
 
     async def _place_one(self, request: Provide, home: PeerId) -> Placement:
         try:

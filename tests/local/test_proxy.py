@@ -198,3 +198,14 @@ async def test_a_redirect_leads_through_the_proxy_again(tmp_path: Path) -> None:
     async with open_beside(tmp_path, serve) as beside, beside.client() as client:
         answer = await client.get(f"{beside.prefix}/old", follow_redirects=True)
         assert (answer.text, answer.url.path) == ("hi", f"{beside.prefix}/new")
+
+
+@pytest.mark.parametrize(("labels", "status", "error"), [("site=a", 403, "unattested"), ("site", 400, "malformed")])
+async def test_a_member_without_a_required_label_is_not_asked(
+    tmp_path: Path, labels: str, status: int, error: str
+) -> None:
+    backend = Backend()
+    async with open_beside(tmp_path, backend.serve) as beside, beside.client() as client:
+        answer = await client.get(beside.prefix, headers={"X-Mesh-Required-Labels": labels})
+        assert (answer.status_code, answer.headers["x-mesh-error"]) == (status, error)
+    assert backend.received == b""

@@ -46,20 +46,28 @@ class Fleet:
         plane: Plane | None = None,
         listen: int = 1,
         labels: Mapping[str, str] | None = None,
+        identity: Identity | None = None,
         **settings: Any,
     ) -> Router:
         """Start a router that is leased with `plane`, and listed by the fleet's, attested `labels`."""
         plane = plane or self.plane
-        membership = await self._member(plane, ROUTER_TOKEN)
+        membership = await self._member(plane, ROUTER_TOKEN, identity)
         config = RouterConfig(enrollment=Enrollment(control_plane="http://cp"), listen=(ANY,) * listen, **settings)
         opening = open_router_as(membership, config, transports=[self.network.transport(name)])
         router: Router = await self.nursery.start(self._keep, name, opening)
         self.plane.routers[router.peer] = attrs.evolve(plane.routers[router.peer], labels=labels or {})
         return router
 
-    async def node(self, name: str, *, protocols: Sequence[Protocol] = (), **settings: Any) -> Node:
-        """Start a node; it is attached if a router was there."""
-        membership = await self._member(self.plane, NODE_TOKEN)
+    async def node(
+        self,
+        name: str,
+        *,
+        protocols: Sequence[Protocol] = (),
+        labels: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Node:
+        """Start a node, attested `labels`; it is attached if a router was there."""
+        membership = await self._member(self.plane, NODE_TOKEN, labels=labels)
         config = NodeConfig(enrollment=Enrollment(control_plane="http://cp"), **settings)
         opening = run_node_as(
             membership,
@@ -84,9 +92,15 @@ class Fleet:
             await stop.wait()
         stopped.set()
 
-    async def _member(self, plane: Plane, token: str) -> Membership:
-        identity = Identity.generate()
-        enrollment = Enrollment(control_plane="http://cp", token=token)
+    async def _member(
+        self,
+        plane: Plane,
+        token: str,
+        identity: Identity | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Membership:
+        identity = identity or Identity.generate()
+        enrollment = Enrollment(control_plane="http://cp", token=token, labels=labels or {})
         membership = Membership(identity, plane.client(identity), enrollment, None, wall_clock)
         await membership.begin()
         return membership

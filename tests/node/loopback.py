@@ -41,10 +41,10 @@ class Loopback:
         return Enrollment(control_plane=self.control_plane.url, token=await self.control_plane.create_token(role))
 
     async def router(self, name: str, **settings: Any) -> Router:
-        """Start a router."""
-        config = RouterConfig(
-            enrollment=await self.enrollment(ROLE_ROUTER), state_dir=self.folder / name, listen=LISTEN, **settings
-        )
+        """Start a router; "labels" among the settings are those that it is attested."""
+        enrollment = attrs.evolve(await self.enrollment(ROLE_ROUTER), labels=settings.pop("labels", {}))
+        given: dict[str, Any] = {"listen": LISTEN, **settings}
+        config = RouterConfig(enrollment=enrollment, state_dir=self.folder / name, **given)
         router: Router = await self.nursery.start(self._run, name, config)
         return router
 

@@ -34,7 +34,12 @@ async def metrics(node: Node) -> Mapping[str, float]:
 async def test_a_node_without_a_router_says_so(autojump_clock: MockClock) -> None:
     async with open_fleet() as fleet:
         node = await fleet.node("node", ready_timeout=0.0)
-        found = await metrics(node)
+        found = dict(await metrics(node))
+        asked = [name for name in found if name.startswith("directory_")]
+        assert [found.pop(name) for name in asked] == [0.0] * len(asked)
+        for op in ("provide", "find_providers", "find_peer"):
+            assert f'directory_requests_total{{op="{op}",result="ok"}}' in asked
+            assert f'directory_request_seconds_bucket{{le="0.05",op="{op}"}}' in asked
         assert found == {
             "ready": 0,
             "mesh_connected": 0,

@@ -14,6 +14,7 @@ from agentmesh.protocols.directory import Result as DirectoryResult
 from agentmesh.router import Router
 from agentmesh.router.pages import router_pages
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
+from agentmesh.testing import Conditions
 from tests.node.fleet import call, open_fleet
 
 SMALL = HostConfig(connections=ConnectionLimits(high_watermark=20))
@@ -70,6 +71,25 @@ async def test_every_metric_is_there_from_the_start(autojump_clock: MockClock) -
             **{of("goaway_sent_total", reason=reason, result=result): 0.0 for reason, result in goaways},
         }
         assert {name: found.get(name) for name in expected} == expected
+        for op in Operation:
+            timing = "directory_request_seconds"
+            assert [found[of(f"{timing}_bucket", le=le, op=op)] for le in ("0.001", "5.0", "+Inf")] == [0, 0, 0]
+            assert (found[of(f"{timing}_count", op=op)], found[of(f"{timing}_sum", op=op)]) == (0, 0)
+
+
+async def test_how_long_requests_to_the_directory_take(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        router = await fleet.router("router", labels={"site": "a"})
+        fleet.network.set_conditions("router", "other", Conditions(latency=0.02))
+        await fleet.router("other")
+        node = await fleet.node("node", router_selector={"site": "a"})
+        await trio.sleep(10)
+        await node.find_providers("mcp")
+        found = await metrics(router)
+        took = [found[of("directory_request_seconds_bucket", le=le, op="find_providers")] for le in ("0.025", "0.1")]
+        assert took == [0, 1]
+        assert found[of("directory_request_seconds_count", op="find_providers")] == 1
+        assert 0.04 <= found[of("directory_request_seconds_sum", op="find_providers")] < 0.1
 
 
 async def test_metrics_follow_what_happens(autojump_clock: MockClock) -> None:

@@ -89,6 +89,14 @@ def test_whether_anybody_could_be_asked(answers: list[Answer | None], in_vain: b
     assert (lookup.is_finished, lookup.is_in_vain) == (True, in_vain)
 
 
+def test_what_expires_while_others_are_waited_for_is_left_out() -> None:
+    short, long, known = Found(PEERS[0], ttl=0.125), Found(PEERS[1], ttl=5.0), Found(PEERS[2])
+    lookup = Lookup([short, known], 2, 20, 10.0)
+    lookup.receive_answer(Answer(found=(long,)), 10.0625)
+    assert lookup.good(10.0625) == (Found(PEERS[0], ttl=0.0625), known, long)
+    assert lookup.good(10.125) == (known, Found(PEERS[1], ttl=4.9375))
+
+
 class Lookups(RuleBasedStateMachine):
     """However answers come: it ends in time, gives no more than was asked for, and nothing that nobody said."""
 

@@ -15,9 +15,9 @@ from agentmesh.protocols.directory import (
     peer_key,
     service_key,
 )
-from agentmesh.protocols.directory.driver import MOVE_INTERVAL
 from agentmesh.protocols.directory.lookup import LOOKUP_PATIENCE, LOOKUP_TIMEOUT
-from agentmesh.protocols.directory.neighbours import MAX_PLACING, REACH_TIMEOUT
+from agentmesh.protocols.directory.moving import MAX_PLACING, MOVE_INTERVAL
+from agentmesh.protocols.directory.neighbours import REACH_TIMEOUT
 from agentmesh.protocols.directory.placement import closest
 from agentmesh.types import PeerId
 from tests.protocols.directory.net import SERVICE, Net, Router, join, open_net

@@ -1,0 +1,146 @@
+"""Nodes that call services by name, and only members that have the right labels."""
+
+from typing import Any
+
+import httpx
+import pytest
+import trio
+from trio.testing import MockClock
+
+from agentmesh.credentials import ROLE_NODE, Credential
+from agentmesh.errors import CredentialError
+from agentmesh.node import Node
+from agentmesh.node.announcer import DEBOUNCE
+from agentmesh.node.labels import KNOWN_TTL, MAX_KNOWN, REFUSED_TTL, LabelGate
+from agentmesh.types import PeerId
+from tests.node.fleet import Fleet, open_fleet
+from tests.node.loopback import app, url_of
+
+SOON = DEBOUNCE + 1.0
+PEERS = [PeerId.from_ed25519(number.to_bytes(32, "big")) for number in range(3)]
+SITE = {"site": "a"}
+
+
+async def get(node: Node, url: str = "http://app.http.mesh/", **headers: str) -> httpx.Response:
+    async with node.http_client(timeout=30) as client:
+        return await client.get(url, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+async def trio_of(fleet: Fleet, **settings: Any) -> tuple[Node, Node, Node]:
+    """A router, a caller, and two members of which the second is attested a site."""
+    await fleet.router("router")
+    caller = await fleet.node("caller", **settings)
+    return caller, await fleet.node("plain"), await fleet.node("labelled", labels=SITE)
+
+
+async def test_a_service_is_called_by_its_name(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        caller, first, second = await trio_of(fleet)
+        assert (await get(caller)).status_code == 503
+        async with first.serve("http", "app", app()), second.serve("http", "app", app()):
+            await trio.sleep(SOON)
+            assert {(await get(caller)).text for _ in range(4)} == {f"hello {caller.peer}"}
+            assert {first.peer, second.peer} <= set(caller.host.connections.peers)
+            assert (await get(first)).text == f"hello {first.peer}", "its own"
+
+
+async def test_another_provider_takes_over_from_one_that_is_gone(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        caller, first, second = await trio_of(fleet)
+        async with first.serve("http", "app", app()), second.serve("http", "app", app()):
+            await trio.sleep(SOON)
+            fleet.network.freeze("plain")
+            for _ in range(3):
+                async with caller.http_client(timeout=5) as client:
+                    assert (await client.get("http://app.http.mesh/")).status_code == 200
+            fleet.network.thaw("plain")
+
+
+async def test_only_a_member_with_a_required_label_is_called(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        caller, first, second = await trio_of(fleet)
+        async with first.serve("http", "app", app()), second.serve("http", "app", app()):
+            await trio.sleep(SOON)
+            for _ in range(4):
+                assert (await get(caller, x_mesh_required_labels="site=b, site=a")).status_code == 200
+            answer = await get(caller, x_mesh_required_labels="site=b")
+            assert (answer.status_code, answer.headers["x-mesh-error"]) == (403, "unattested")
+            answer = await get(caller, url_of(first), x_mesh_required_labels="site=a")
+            assert (answer.status_code, answer.headers["x-mesh-error"]) == (403, "unattested")
+            assert (await get(caller, url_of(second), x_mesh_required_labels="site=a")).status_code == 200
+
+
+async def test_what_the_operator_requires_holds_for_every_call(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        caller, first, second = await trio_of(fleet, require_labels=SITE)
+        async with first.serve("http", "app", app()), second.serve("http", "app", app()):
+            await trio.sleep(SOON)
+            for _ in range(4):
+                assert (await get(caller)).status_code == 200
+            assert (await get(caller, url_of(first))).status_code == 403
+            assert (await get(caller, url_of(second))).status_code == 200
+            assert (await get(caller, x_mesh_required_labels="zone=x")).status_code == 403
+
+
+# ── the gate ──
+
+
+class Members:
+    """What members show, and how often they were asked."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self.expires_at = 1e9
+        self.asked = 0
+
+    async def show(self, peer: PeerId) -> Credential:
+        self.asked += 1
+        await trio.sleep(0.5)
+        return Credential(b"", peer, ROLE_NODE, dict(self.labels), self.expires_at)
+
+
+async def test_a_member_is_asked_once_by_all_who_want_to_know(autojump_clock: MockClock) -> None:
+    members = Members()
+    gate = LabelGate(SITE, members.show, trio.current_time)
+
+    async def check() -> None:
+        with pytest.raises(CredentialError):
+            await gate.check(PEERS[0], ())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(check)
+    assert members.asked == 1
+    members.labels = SITE
+    await trio.sleep(REFUSED_TTL)
+    for _ in range(3):
+        await gate.check(PEERS[0], ())
+    assert members.asked == 2
+
+
+async def test_what_is_known_of_a_member_ends(autojump_clock: MockClock) -> None:
+    members = Members()
+    members.labels = SITE
+    gate = LabelGate({}, members.show, trio.current_time)
+    await gate.check(PEERS[0], ())
+    assert members.asked == 0, "nothing is required"
+    for expected in (1, 2):
+        await gate.check(PEERS[0], (("site", "a"),))
+        assert members.asked == expected
+        await trio.sleep(KNOWN_TTL)
+    members.expires_at = trio.current_time() + 10
+    await gate.check(PEERS[0], (("site", "a"),))
+    await trio.sleep(10)
+    members.expires_at = 1e9
+    await gate.check(PEERS[0], (("site", "b"), ("site", "a")))
+    assert members.asked == 4
+
+
+async def test_what_is_known_is_bounded(autojump_clock: MockClock) -> None:
+    members = Members()
+    members.labels = SITE
+    gate = LabelGate(SITE, members.show, trio.current_time)
+    async with trio.open_nursery() as nursery:
+        for number in range(MAX_KNOWN + 3):
+            nursery.start_soon(gate.check, PeerId.from_ed25519(number.to_bytes(32, "big")), ())
+    assert len(gate) == MAX_KNOWN
