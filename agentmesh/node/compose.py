@@ -19,12 +19,13 @@ from agentmesh.membership.news import News, keep_linked
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.announcer import Announcer, announcing
-from agentmesh.node.attachments import Attachments
+from agentmesh.node.attachments import Attachments, WhileAttached
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.goaways import GoAways
 from agentmesh.node.node import Node, addresses_of
 from agentmesh.node.paths import Paths
+from agentmesh.node.reachability import DirectAddresses
 from agentmesh.node.selection import Selection
 from agentmesh.protocols import auth, http, identify, ping
 from agentmesh.protocols.directory import DirectoryClient
@@ -96,8 +97,7 @@ async def run_node_as(
 
     Args:
         rng: chooses among routers and spreads requests; the operating system's when it is None.
-        security: as for `open_host`.
-        Otherwise as `run_node`.
+        Otherwise as `run_node`, and `security` as for `open_host`.
     """
     rng = rng or SystemRandom()
     direct = standard_transports() if transports is None else transports
@@ -131,18 +131,19 @@ async def run_node_as(
         ) as host,
         open_background() as nursery,
     ):
-        clock, links = membership.wall_clock, [partial(keep_linked, floodsub, rng, rules)]
+        clock, reached = membership.wall_clock, DirectAddresses(config.reachability, host, rng)
+        links: list[WhileAttached] = [partial(keep_linked, floodsub, rng, rules), reached.keep_checked]
         monitor = config.monitor_interval
         attachments = Attachments(host, admissions, catalogue, goaways, membership.info, clock, rng, links, monitor)
         enforce_bans(membership, host)
         for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub)):
             nursery.start_soon(work)
         directory = DirectoryClient(host.open_stream, lambda: attachments.routers)
-        announcer = Announcer(directory, services, partial(addresses_of, host, attachments), clock, rng)
-        async with announcing(announcer, host.peer, attachments):
+        announcer = Announcer(directory, services, partial(addresses_of, reached, attachments), clock, rng)
+        async with announcing(announcer, host.peer, attachments, reached):
             await _wait_ready(attachments, rules, config.ready_timeout)
-            spoken_to = floodsub, announcer, directory, rules, services
-            yield Node(host, membership, attachments, *spoken_to, Paths(host, catalogue, directory))
+            parts = reached, floodsub, announcer, directory, rules, services
+            yield Node(host, membership, attachments, *parts, Paths(host, catalogue, directory, direct=reached.is_auto))
 
 
 async def _wait_ready(attachments: Attachments, rules: Rulebook, timeout: float) -> None:

@@ -12,7 +12,7 @@ way, is reset with RATE_LIMITED or RESOURCE_LIMIT_EXCEEDED.
 """
 
 from agentmesh.protocols.dialback.driver import ASK_ERRORS, DialBack, DialBackLimits, Probe, ask
-from agentmesh.protocols.dialback.eligible import eligible, stands_for
+from agentmesh.protocols.dialback.eligible import eligible, ip_of, stands_for
 from agentmesh.protocols.dialback.wire import DIALBACK_ID, MAX_ADDRESS_CHARS, MAX_ADDRESSES, MAX_MESSAGE_BYTES
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "Probe",
     "ask",
     "eligible",
+    "ip_of",
     "stands_for",
 ]

@@ -83,13 +83,14 @@ class DialBack:
 
     Attributes:
         reached: how many addresses were dialled, by whether the member was there.
+        is_local: as `loopback`.
     """
 
     def __init__(self, probe: Probe, limits: DialBackLimits | None = None, *, loopback: bool = False) -> None:
         self.limits = limits or DialBackLimits()
         self.reached = {True: 0, False: 0}
         self._probe = probe
-        self._loopback = loopback
+        self.is_local = loopback
         self._meter = Meter(self.limits.requests)
         self._under_way = 0
 
@@ -103,7 +104,7 @@ class DialBack:
             case Asked(addresses):
                 with self._place(stream.peer):
                     source = stream.session.address
-                    found = await self._dial(stream.peer, eligible(addresses, source, loopback=self._loopback))
+                    found = await self._dial(stream.peer, eligible(addresses, source, loopback=self.is_local))
                 answerer.send_response(found)
                 await flush(answerer, stream)
             case _:
