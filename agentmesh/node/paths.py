@@ -36,7 +36,7 @@ class Paths:
         self._host = host
         self._directory = directory
         self._catalogue = catalogue
-        self._circuits = self._direct_and_circuits if direct else _circuits
+        self._first_way = self._direct_and_circuits if direct else _circuits
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
         """A stream to `peer`.
@@ -83,7 +83,7 @@ class Paths:
 
     def _ways(self, peer: PeerId) -> Iterator[Callable[[], Awaitable[Sequence[Address]]]]:
         for number, routers in enumerate(self._groups()):
-            yield partial(_circuits if number else self._circuits, routers, peer)
+            yield partial(_circuits if number else self._first_way, routers, peer)
             if not number:
                 yield partial(self._announced, peer)
 

@@ -47,7 +47,7 @@ class DirectAddresses:
         self._reached: dict[PeerId, tuple[Address, ...]] = {}  # by which router
         self._on_change: list[Callable[[], None]] = []
         self._moved = trio.Event()
-        self._asked = self._listening
+        self._listened_before = self._listening
         host.on_listening(self._look)
 
     @property
@@ -112,8 +112,8 @@ class DirectAddresses:
 
     def _look(self) -> None:
         """The host listens elsewhere, perhaps only by circuits."""
-        if (listening := self._listening) != self._asked:
-            self._asked = listening
+        if (listening := self._listening) != self._listened_before:
+            self._listened_before = listening
             moved, self._moved = self._moved, trio.Event()
             moved.set()
             self._tell()

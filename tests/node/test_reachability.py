@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -22,6 +23,7 @@ from agentmesh.types import Address
 from tests.membership.plane import Plane
 from tests.node.fleet import Fleet, call
 from tests.node.internet import EVERYWHERE, Internet, ip_address
+from tests.node.loopback import LISTEN, open_loopback
 
 AUTO = Reachability.AUTO
 SETTLED = 10.0  # seconds in which a dial-back is over, and what it found announced
@@ -50,10 +52,13 @@ def direct(node: Node) -> list[Address]:
     return [address.without_peer() for address in node.addresses if address.circuit is None]
 
 
+def listening(node: Node) -> list[Address]:
+    return [address.without_peer() for address in node.host.addresses if address.circuit is None]
+
+
 def outside(fleet: Online, name: str, node: Node) -> list[Address]:
     """Where the node listens, as others see it."""
-    ports = [address.value("tcp") or "" for address in node.host.addresses if address.circuit is None]
-    return [ip_address(fleet.network.ip(name), port) for port in ports]
+    return [ip_address(fleet.network.ip(name), address.value("tcp") or "") for address in listening(node)]
 
 
 def is_direct(caller: Node, peer: Node) -> bool:
@@ -170,14 +175,13 @@ async def test_a_private_node_asks_nobody_and_dials_by_its_routers(autojump_cloc
         bob = await fleet.node("bob", listen=(EVERYWHERE,), reachability=AUTO)
         alice = await fleet.node("alice", listen=(EVERYWHERE,))
         await trio.sleep(2 * CHECK_INTERVAL)
-        assert direct(alice) == [a.without_peer() for a in alice.host.addresses if a.circuit is None]
+        assert direct(alice) == listening(alice)
         assert ("router", str(*outside(fleet, "alice", alice))) not in fleet.internet.dials
         await call(alice, bob.peer)
         assert not is_direct(alice, bob)
 
 
-async def test_a_member_whose_router_has_no_record_of_it_is_called_all_the_same(autojump_clock: MockClock) -> None:
-    """The directory does not answer: the circuit has to do, a second later."""
+async def test_a_member_that_has_not_announced_itself_yet_is_called_by_a_circuit(autojump_clock: MockClock) -> None:
     async with online() as fleet:
         router = await fleet.router("router")
         bob = await fleet.node("bob", listen=(EVERYWHERE,), reachability=AUTO)
@@ -185,6 +189,19 @@ async def test_a_member_whose_router_has_no_record_of_it_is_called_all_the_same(
         router.directory.forget(bob.peer)
         await call(alice, bob.peer)
         assert not is_direct(alice, bob)
+
+
+async def test_every_transport_over_sockets(tmp_path: Path) -> None:
+    async with open_loopback(tmp_path) as mesh:
+        await mesh.router("router")
+        async with await mesh.node(listen=LISTEN, reachability=AUTO) as bob:
+            found = trio.Event()
+            bob.direct.on_change(found.set)
+            if not direct(bob):
+                with trio.fail_after(10):
+                    await found.wait()
+            assert direct(bob) == listening(bob)
+            assert len(direct(bob)) == len(LISTEN)
 
 
 def test_a_mode_that_is_none_is_refused() -> None:
