@@ -33,7 +33,7 @@ IMPURE = {"trio", "anyio", "asyncio", "time", "datetime", "random", "secrets", "
 CORE = {"abc", "certificates", "credentials", "errors", "identity", "runtime", "types", "wire"}
 PURE_FILES = {
     *("events.py", "hop.py", "machine.py", "pairing.py", "rendezvous.py", "stop.py", "tickets.py", "wire.py"),
-    *("keys.py", "lookup.py", "placement.py", "store.py"),
+    *("eligible.py", "keys.py", "lookup.py", "placement.py", "store.py"),
     *("charges.py", "forwarding.py", "link.py", "links.py", "seen.py", "signing.py", "topics.py"),
 }
 

@@ -14,7 +14,7 @@ from agentmesh.cli.params import bind_address, data_dir_option, duration, loggin
 from agentmesh.cli.program import run_program
 from agentmesh.local import LocalConfig, serve_local_api
 from agentmesh.membership.pages import serve_pages
-from agentmesh.node import Node, NodeConfig, run_node
+from agentmesh.node import Node, NodeConfig, Reachability, run_node
 from agentmesh.node.pages import node_pages
 from agentmesh.services import ServiceTable
 from agentmesh.types import Address
@@ -54,6 +54,14 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     multiple=True,
     metavar="MULTIADDR",
     help="Where to listen itself; repeat it for more. Behind a NAT nothing: the routers make it reachable.",
+)
+@click.option(
+    "--reachability",
+    type=click.Choice([mode.value for mode in Reachability]),
+    default=Reachability.PRIVATE.value,
+    show_default=True,
+    help="What to make of --listen: private tells it as it is; auto tells where the routers reach the node, and dials "
+    "other members directly where they are reached too.",
 )
 @click.option(
     "--routers",
@@ -135,6 +143,7 @@ def command(
     labels: tuple[tuple[str, str], ...],
     data_dir: Path,
     listen: tuple[Address, ...],
+    reachability: str,
     routers: int,
     router_selector: tuple[tuple[str, str], ...],
     router_prefer: tuple[tuple[str, str], ...],
@@ -156,6 +165,7 @@ def command(
         enrollment=enrollment(control_plane, token, jwt_path, labels),
         state_dir=data_dir,
         listen=listen,
+        reachability=Reachability(reachability),
         routers=routers,
         router_selector=dict(router_selector),
         router_prefer=dict(router_prefer),

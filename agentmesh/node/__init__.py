@@ -46,10 +46,12 @@ discovery    who serves something, one after the other
 attachments  holding routers: dial, reservation, replacement
 pages        what an operator sees of it
 paths        how to reach another member
+reachability … and whether it is reached without a router
 """
 
 from agentmesh.node.compose import open_node, run_node, run_node_as
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.node import Node
+from agentmesh.node.reachability import Reachability
 
-__all__ = ["Node", "NodeConfig", "open_node", "run_node", "run_node_as"]
+__all__ = ["Node", "NodeConfig", "Reachability", "open_node", "run_node", "run_node_as"]

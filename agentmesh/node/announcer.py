@@ -11,6 +11,7 @@ import trio
 
 from agentmesh.errors import DialError
 from agentmesh.node.attachments import Attachments
+from agentmesh.node.reachability import DirectAddresses
 from agentmesh.protocols.directory import RECORD_TTL, Announcement, DirectoryClient, Status, peer_key, service_key
 from agentmesh.runtime.nursery import open_background
 from agentmesh.services import ServiceKey, ServiceTable, answers
@@ -159,9 +160,12 @@ class Announcer:
 
 
 @asynccontextmanager
-async def announcing(announcer: Announcer, peer: PeerId, attachments: Attachments) -> AsyncGenerator[None]:
+async def announcing(
+    announcer: Announcer, peer: PeerId, attachments: Attachments, direct: DirectAddresses
+) -> AsyncGenerator[None]:
     """Announce for as long as the block lasts, and withdraw at its end."""
     attachments.on_change(announcer.moved)
+    direct.on_change(announcer.moved)
     async with open_background() as nursery:
         nursery.start_soon(announcer.run, peer)
         try:

@@ -19,13 +19,14 @@ from agentmesh.membership.news import News, keep_linked
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.node.admissions import RouterAdmissions
 from agentmesh.node.announcer import Announcer, announcing
-from agentmesh.node.attachments import Attachments
+from agentmesh.node.attachments import Attachments, WhileAttached
 from agentmesh.node.calling import make_calls
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.goaways import GoAways
 from agentmesh.node.node import Node, addresses_of
 from agentmesh.node.paths import Paths
+from agentmesh.node.reachability import DirectAddresses
 from agentmesh.node.selection import Selection
 from agentmesh.protocols import auth, http, identify, ping
 from agentmesh.protocols.directory import DirectoryClient
@@ -102,14 +103,11 @@ async def run_node_as(
     """
     rng = rng or SystemRandom()
     direct = standard_transports() if transports is None else transports
-    dialer = next((one for one in direct if isinstance(one, DataDialer)), None) if config.data_path else None
-    book, services, relay = admission_book(membership), ServiceTable(), RelayClient(dialer)
+    book, services, relay = admission_book(membership), ServiceTable(), _relay_client(config, direct)
     catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
     admissions, goaways = RouterAdmissions(membership, catalogue, rng), GoAways(catalogue)
     circuits = CircuitTransport(admissions.connect, relay.open_circuit)
-    rules = Rulebook(lambda: membership.client.rules(membership.token()), rng, membership.kept_rules)
-    news = News(membership, rules)
-    floodsub = Floodsub(Role.LEAF, policy=Policy(news.validate), wall_clock=membership.wall_clock)
+    rules, news, floodsub = _news_of(membership, rng)
     spoken = [
         attrs.evolve(auth.protocol(auth_policy(membership, book)), run=admissions.run),
         http.protocol(Dispatcher(services, service_policy(membership, rules))),
@@ -132,19 +130,35 @@ async def run_node_as(
         ) as host,
         open_background() as nursery,
     ):
-        clock, links = membership.wall_clock, [partial(keep_linked, floodsub, rng, rules)]
+        clock, reached = membership.wall_clock, DirectAddresses(config.reachability, host, rng)
+        links: list[WhileAttached] = [partial(keep_linked, floodsub, rng, rules), reached.keep_checked]
         monitor = config.monitor_interval
         attachments = Attachments(host, admissions, catalogue, goaways, membership.info, clock, rng, links, monitor)
         enforce_bans(membership, host)
         directory = DirectoryClient(host.open_stream, lambda: attachments.routers)
-        paths, here = Paths(host, catalogue, directory), Here(services, host.peer)
+        paths, here = Paths(host, catalogue, directory, direct=reached.is_auto), Here(services, host.peer)
         calls = make_calls(membership, paths, directory, here, config.require_labels)
         for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub), here.run):
             nursery.start_soon(work)
-        announcer = Announcer(directory, services, partial(addresses_of, host, attachments), clock, rng)
-        async with announcing(announcer, host.peer, attachments):
+        announcer = Announcer(directory, services, partial(addresses_of, reached, attachments), clock, rng)
+        async with announcing(announcer, host.peer, attachments, reached):
             await _wait_ready(attachments, rules, config.ready_timeout)
-            yield Node(host, membership, attachments, floodsub, announcer, directory, rules, services, paths, calls)
+            parts = reached, floodsub, announcer, directory, rules, services
+            yield Node(host, membership, attachments, *parts, paths, calls)
+
+
+def _relay_client(config: NodeConfig, transports: Sequence[Transport]) -> RelayClient:
+    """With a data path where one of the transports dials plain connections."""
+    return RelayClient(
+        next((one for one in transports if isinstance(one, DataDialer)), None) if config.data_path else None
+    )
+
+
+def _news_of(membership: Membership, rng: Random) -> tuple[Rulebook, News, Floodsub]:
+    """What a member keeps of the mesh's policy, what it does about events, and what brings them."""
+    rules = Rulebook(lambda: membership.client.rules(membership.token()), rng, membership.kept_rules)
+    news = News(membership, rules)
+    return rules, news, Floodsub(Role.LEAF, policy=Policy(news.validate), wall_clock=membership.wall_clock)
 
 
 async def _wait_ready(attachments: Attachments, rules: Rulebook, timeout: float) -> None:

@@ -7,6 +7,7 @@ import attrs
 from attrs import validators
 
 from agentmesh.membership import Enrollment
+from agentmesh.node.reachability import Reachability
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.types import Address
 
@@ -23,6 +24,10 @@ class NodeConfig:
     """Where its key and credential are kept; None makes a new identity that ends with the process."""
     listen: tuple[Address, ...] = ()
     """Where it listens itself. A node behind a NAT has nothing here: its routers make it reachable."""
+    reachability: Reachability = attrs.field(default=Reachability.PRIVATE, converter=Reachability)
+    """What it makes of these: "private" tells them as they are, "auto" those at which its routers reach it. With "auto"
+    it also dials others directly, where they say that they can be.
+    """
     routers: int = attrs.field(default=2, validator=validators.ge(1))
     """How many routers it is attached to; every router when there are fewer."""
     router_selector: Mapping[str, str] = attrs.field(factory=dict[str, str])

@@ -16,6 +16,7 @@ from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.discovery import Discovery
 from agentmesh.node.paths import Paths
+from agentmesh.node.reachability import DirectAddresses
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
 from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
@@ -25,9 +26,9 @@ from agentmesh.services.table import ServiceKey, Target
 from agentmesh.types import Address, PeerId, ProtocolId
 
 
-def addresses_of(host: Host, attachments: Attachments) -> tuple[Address, ...]:
-    """Where a node can be dialled: where it listens, and circuits through the routers it holds."""
-    return (*(address for address in host.addresses if address.circuit is None), *attachments.addresses)
+def addresses_of(direct: DirectAddresses, attachments: Attachments) -> tuple[Address, ...]:
+    """Where a node can be dialled: directly, and by circuits through the routers it holds."""
+    return (*direct.addresses, *attachments.addresses)
 
 
 @attrs.frozen
@@ -38,6 +39,7 @@ class Node:
         host: its runtime.
         membership: its standing in the mesh.
         attachments: the routers it holds.
+        direct: where it can be dialled without one.
         floodsub: what it hears and says through them.
         announcer: what it tells the directory of itself.
         directory: asks its routers.
@@ -47,6 +49,7 @@ class Node:
     host: Host
     membership: Membership
     attachments: Attachments
+    direct: DirectAddresses
     floodsub: Floodsub
     announcer: Announcer
     directory: DirectoryClient
@@ -66,8 +69,10 @@ class Node:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where others can dial it: where it listens, and circuits through the routers it holds."""
-        return addresses_of(self.host, self.attachments)
+        """Where others can dial it: where it listens or, with reachability "auto", where its routers reached it; and
+        circuits through the routers it holds.
+        """
+        return addresses_of(self.direct, self.attachments)
 
     @property
     def services(self) -> tuple[ServiceKey, ...]:

@@ -1,6 +1,9 @@
-"""How to reach another member: over the session there is, else by a circuit through a router that both can use."""
+"""How to reach another member: over the session there is, else directly where that is looked for, else by a circuit
+through a router that both can use.
+"""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -9,11 +12,13 @@ from agentmesh.abc import Session, Stream
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import DialError, NotConnectedError
 from agentmesh.node.catalogue import Catalogue, State
-from agentmesh.protocols.directory import DirectoryClient
+from agentmesh.protocols.directory import DirectoryClient, peer_key
 from agentmesh.runtime.host import Host
 from agentmesh.types import Address, PeerId, ProtocolId
 
 FIND_TIMEOUT = 5.0  # seconds to hear where a peer is
+FIND_DIRECT_TIMEOUT = 1.0  # the same while there is a circuit that could be tried
+MAX_DIRECT = 4  # addresses of a peer that are tried beside the circuits to it
 
 
 class Paths:
@@ -24,12 +29,14 @@ class Paths:
             circuit.
         catalogue: the routers, and which of them are attached.
         directory: says where a member is that the attached routers do not reach.
+        direct: whether a member is dialled where it can be reached directly before a circuit is tried.
     """
 
-    def __init__(self, host: Host, catalogue: Catalogue, directory: DirectoryClient) -> None:
+    def __init__(self, host: Host, catalogue: Catalogue, directory: DirectoryClient, *, direct: bool = False) -> None:
         self._host = host
         self._directory = directory
         self._catalogue = catalogue
+        self._first_way = self._direct_and_circuits if direct else _circuits
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
         """A stream to `peer`.
@@ -43,11 +50,12 @@ class Paths:
         return await session.open_stream(protocol)
 
     async def connect(self, peer: PeerId) -> Session:
-        """The session to `peer`: the standing one, or a new one by the first circuit that comes about.
+        """The session to `peer`: the standing one, or a new one by the first way that leads there.
 
-        The attached routers are asked for one first, all at once. Where a peer is that they do not reach, their
-        directory may know. Else it may be attached elsewhere all the same: the other routers are asked, in groups of as
-        many addresses as the host dials at once.
+        The attached routers are asked for one first, all at once; with `direct`, where the peer says that it can be
+        dialled is tried a moment before that. Where a peer is that they do not reach, their directory may know. Else it
+        may be attached elsewhere all the same: the other routers are asked, in groups of as many addresses as the host
+        dials at once.
 
         Raises:
             NotConnectedError, DialError: as `open_stream`.
@@ -75,9 +83,20 @@ class Paths:
 
     def _ways(self, peer: PeerId) -> Iterator[Callable[[], Awaitable[Sequence[Address]]]]:
         for number, routers in enumerate(self._groups()):
-            yield partial(_circuits, routers, peer)
+            yield partial(_circuits if number else self._first_way, routers, peer)
             if not number:
                 yield partial(self._announced, peer)
+
+    async def _direct_and_circuits(self, routers: Sequence[RouterRecord], peer: PeerId) -> Sequence[Address]:
+        """The host tries the direct ones first: circuits come last among its transports, and each has a moment for
+        itself.
+        """
+        direct = list[Address]()
+        with trio.move_on_after(FIND_DIRECT_TIMEOUT), suppress(DialError):
+            found = await self._directory.find_providers(peer_key(peer))
+            direct = [address for one in found if one.peer == peer for address in one.addresses]
+        usable = [address for address in direct if address.circuit is None]
+        return [*usable[:MAX_DIRECT], *await _circuits(routers, peer)]
 
     async def _announced(self, peer: PeerId) -> Sequence[Address]:
         """Where a peer says it is, but for circuits through routers that have been asked."""

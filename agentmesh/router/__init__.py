@@ -9,6 +9,7 @@ speech      what it passes on, and by whose word
 links       … from router to router
 members     who is admitted
 departures  telling members to go elsewhere
+dialbacks   … whether they can be dialled
 router      the composition
 pages       what an operator sees of it
 """

@@ -22,6 +22,7 @@ from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import addresses_of
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.departures import Departures
+from agentmesh.router.dialbacks import make_dial_back
 from agentmesh.router.directory import make_directory
 from agentmesh.router.federation import Federation
 from agentmesh.router.lease import Lease
@@ -146,8 +147,7 @@ async def open_router_as(
 
     Args:
         rng: chooses whom to send away; the operating system's when it is None.
-        security: as for `open_host`.
-        Otherwise as `open_router`.
+        Otherwise as `open_router`, and `security` as for `open_host`.
     """
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
     transports = standard_transports(certificate=config.tls_certificate) if transports is None else transports
@@ -166,6 +166,7 @@ async def open_router_as(
             relay.protocol(),
             speech.floodsub.protocol(),
             records,
+            make_dial_back(config, transports, security).protocol(),
             identify.protocol(),
             ping.protocol(),
         ]
@@ -184,8 +185,8 @@ async def open_router_as(
             load = partial(load_of, host, directory)
             lease = Lease(membership, partial(addresses_of, host, external), load, config.lease_renew_interval)
             departures = Departures(members, federation, rng or SystemRandom())
-            parts = relay, handshakes, speech.floodsub, directory, federation, members, departures, lease
-            router = Router(host, membership, *parts)
+            parts = handshakes, speech.floodsub, directory, federation, members, departures, lease
+            router = Router(host, membership, relay, *parts)
             enforce_bans(membership, host)
             nursery.start_soon(membership.run)
             nursery.start_soon(speech.run, federation)

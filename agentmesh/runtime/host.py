@@ -115,6 +115,7 @@ class Host:
         self._listening: list[tuple[Address, ...]] = []
         self._handshakes_failed = dict.fromkeys(HANDSHAKE_FAILURES, 0)
         self._on_disconnect: list[Callable[[PeerId], None]] = []
+        self._on_listening: list[Callable[[], None]] = []
         self._dialer: Dialer
 
     @property
@@ -142,6 +143,10 @@ class Host:
     def on_disconnect(self, callback: Callable[[PeerId], None]) -> None:
         """Have `callback(peer)` called, synchronously, when the last session to a peer has ended. It must not raise."""
         self._on_disconnect.append(callback)
+
+    def on_listening(self, callback: Callable[[], None]) -> None:
+        """Have `callback()` called, synchronously, when `addresses` are others. It must not raise."""
+        self._on_listening.append(callback)
 
     # ── dialling ──
 
@@ -196,10 +201,16 @@ class Host:
             nursery.start_soon(listener.serve, self._accept)
             bound = tuple(address.with_peer(self.peer) for address in listener.addresses)
             self._listening.append(bound)
+            self._tell_listening()
             try:
                 yield bound
             finally:
                 self._listening.remove(bound)
+                self._tell_listening()
+
+    def _tell_listening(self) -> None:
+        for callback in self._on_listening:
+            callback()
 
     async def _accept(self, stream: ByteStream, source: Address | None) -> None:
         """One inbound connection, from its first byte to the end of its session, or of what its door leads to."""

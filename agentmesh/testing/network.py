@@ -77,6 +77,10 @@ class MemoryNetwork:
         """The way host `host` dials and listens: on `/memory/<number>`, numbers being those of the whole network."""
         return NetworkTransport(self, self._host(host))
 
+    def ip(self, host: str) -> str:
+        """Where connections of a host come from, as whoever accepts them sees it."""
+        return self._host(host).ip
+
     # ── what can be done to it ──
 
     def set_conditions(self, one: str, other: str, conditions: Conditions) -> None:

@@ -25,6 +25,7 @@ from agentmesh.wire.messages.libp2p.relay import (
 from agentmesh.wire.messages.mesh.v1 import (
     AuthFrame,
     AuthResponse,
+    DialBackRequest,
     DirectoryProvider,
     DirectoryRecord,
     DirectoryRequest,
@@ -118,6 +119,11 @@ def goaways() -> st.SearchStrategy[RouterGoAway]:
     """What a router tells a member that it sends away."""
     durations = st.timedeltas(datetime.timedelta(seconds=-10), datetime.timedelta(days=400))
     return st.builds(RouterGoAway, reason=st.sampled_from(RouterGoAwayReason), retry_after=st.none() | durations)
+
+
+def dialbacks() -> st.SearchStrategy[DialBackRequest]:
+    """Where a member listens; a router answers in the same form."""
+    return st.builds(DialBackRequest, addresses=st.lists(addresses().map(str), max_size=10))
 
 
 def auth_frames(tokens: Bytes = TOKENS) -> st.SearchStrategy[AuthFrame]:

@@ -69,20 +69,22 @@ class LocalPlane:
         return Issued(token, expires_at)
 
 
-async def enter(key: str, router: str | None = None) -> Membership:
-    """A new member of the mesh: a node that knows this router, or a router.
+async def enter(key: str, *routers: str) -> Membership:
+    """A new member of the mesh: a node that knows these routers, or a router.
 
     Args:
         key: the signing key, in hexadecimal.
-        router: its address with its peer ID; None makes a router.
+        routers: their addresses with their peer IDs; none makes a router.
     """
     identity, signing = Identity.generate(), SigningKey.from_bytes(bytes.fromhex(key))
-    records: tuple[RouterRecord, ...] = ()
-    if router is not None:
-        address = Address.parse(router)
-        assert address.peer is not None
-        records = (RouterRecord(address.peer, (address,)),)
-    role = ROLE_NODE if router is not None else ROLE_ROUTER
+    records = tuple(map(_record_of, routers))
+    role = ROLE_NODE if routers else ROLE_ROUTER
     membership = Membership(identity, LocalPlane(signing, identity.peer, role, records), ENROLLMENT)
     await membership.begin()
     return membership
+
+
+def _record_of(router: str) -> RouterRecord:
+    address = Address.parse(router)
+    assert address.peer is not None
+    return RouterRecord(address.peer, (address,))

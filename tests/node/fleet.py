@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from agentmesh.abc import Stream
+from agentmesh.abc import Stream, Transport
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership
 from agentmesh.node import Node, NodeConfig, run_node_as
@@ -39,6 +39,14 @@ class Fleet:
     nursery: trio.Nursery
     up: dict[str, tuple[trio.Event, trio.Event]] = attrs.Factory(dict[str, tuple[trio.Event, trio.Event]])
 
+    def transport(self, name: str) -> Transport:
+        """How a router or a node dials and listens."""
+        return self.network.transport(name)
+
+    def listen_address(self, name: str) -> Address:
+        """Where a router listens."""
+        return ANY
+
     async def router(
         self,
         name: str,
@@ -52,8 +60,9 @@ class Fleet:
         """Start a router that is leased with `plane`, and listed by the fleet's, attested `labels`."""
         plane = plane or self.plane
         membership = await self._member(plane, ROUTER_TOKEN, identity)
-        config = RouterConfig(enrollment=Enrollment(control_plane="http://cp"), listen=(ANY,) * listen, **settings)
-        opening = open_router_as(membership, config, transports=[self.network.transport(name)])
+        where = (self.listen_address(name),) * listen
+        config = RouterConfig(enrollment=Enrollment(control_plane="http://cp"), listen=where, **settings)
+        opening = open_router_as(membership, config, transports=[self.transport(name)])
         router: Router = await self.nursery.start(self._keep, name, opening)
         self.plane.routers[router.peer] = attrs.evolve(plane.routers[router.peer], labels=labels or {})
         return router
@@ -72,7 +81,7 @@ class Fleet:
         opening = run_node_as(
             membership,
             config,
-            transports=[self.network.transport(name)],
+            transports=[self.transport(name)],
             protocols=[Protocol(ECHO, echo), *protocols],
             rng=Random(name),
         )

@@ -54,6 +54,16 @@ async def test_it_tells_where_it_listens_and_who_is_there() -> None:
     assert not alice.addresses
 
 
+async def test_it_says_when_it_listens_elsewhere() -> None:
+    async with open_named(MemoryNetwork(), "alice") as alice:
+        heard: list[int] = []
+        alice.on_listening(lambda: heard.append(len(alice.addresses)))
+        before = len(alice.addresses)
+        async with alice.listening(ANYWHERE):
+            assert heard == [before + 1]
+        assert heard == [before + 1, before]
+
+
 async def test_an_address_with_a_number_to_be_found_can_be_listened_on_twice() -> None:
     network = MemoryNetwork()
     async with open_named(network, "alice", listen=[ANYWHERE, ANYWHERE]) as alice:

@@ -42,6 +42,19 @@ async def test_latency_and_bandwidth_are_exact(autojump_clock: trio.testing.Mock
         assert 0.1 < first < 0.1 + 0.01
 
 
+async def test_whoever_accepts_sees_the_ip_address_of_the_dialler() -> None:
+    network, seen = MemoryNetwork(), list[str | None]()
+
+    async def handle(_: ByteStream, source: Address | None) -> None:
+        seen.append(None if source is None else source.value("ip4"))
+
+    async with network.transport("a").listen(ANY) as listener, open_background() as nursery:
+        nursery.start_soon(listener.serve, handle)
+        async with network.transport("b").dial(listener.addresses[0]):
+            await wait_all_tasks_blocked()
+    assert seen == [network.ip("b")] != [network.ip("a")]
+
+
 async def test_a_dial_takes_one_round_trip(autojump_clock: trio.testing.MockClock) -> None:
     network = MemoryNetwork(conditions=Conditions(latency=0.25))
     async with connected(network):
