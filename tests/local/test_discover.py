@@ -17,22 +17,33 @@ async def wait_announced(beside: Beside) -> None:
             await trio.sleep(0.1)
 
 
-async def test_discovery_as_json_and_as_events(tmp_path: Path) -> None:
+def entry(beside: Beside) -> dict[str, str]:
+    """What is told of the one service there is."""
+    return {
+        "peer_id": str(beside.provider.peer),
+        "type": "http",
+        "name": "x",
+        "local_proxy_url": f"{beside.prefix}/",
+    }
+
+
+async def test_service_discovery(tmp_path: Path) -> None:
     async with open_beside(tmp_path, Backend().serve) as beside, beside.client() as client:
         await wait_announced(beside)
-        found = {
-            "peer_id": str(beside.provider.peer),
-            "type": "http",
-            "name": "x",
-            "local_proxy_url": f"{beside.prefix}/",
-        }
+        found = entry(beside)
         for query in ("type=http", "type=http&name=x", "type=http&limit=1&timeout=5"):
             assert (await client.get(f"{PATH}?{query}")).json() == [found]
         assert (await client.get(f"{PATH}?type=http&offset=1")).json() == []
         assert (await client.get(f"{PATH}?type=mcp")).json() == []
         assert (await client.get(found["local_proxy_url"])).text == "hi"
-        answer = await client.get(f"{PATH}?type=http&stream=1")
-        assert answer.headers["content-type"] == "text/event-stream"
-        assert answer.text == f'data: {json.dumps(found)}\n\nevent: done\ndata: {{"found": 1}}\n\n'
         for query in ("", "type=http&timeout=soon", "type=http&timeout=nan", "type=http&limit=0", "type=other"):
             assert (await client.get(f"{PATH}?{query}")).status_code == 400
+
+
+async def test_service_discovery_streaming(tmp_path: Path) -> None:
+    async with open_beside(tmp_path, Backend().serve) as beside, beside.client() as client:
+        await wait_announced(beside)
+        answer = await client.get(f"{PATH}?type=http&stream=1")
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.text == f'data: {json.dumps(entry(beside))}\n\nevent: done\ndata: {{"found": 1}}\n\n'
+        assert (await client.get(f"{PATH}?type=http&stream=1&timeout=soon")).status_code == 400

@@ -122,7 +122,7 @@ async def say(client: openai.AsyncOpenAI, model: str) -> str | None:
     return answer.choices[0].message.content
 
 
-async def test_the_official_client_as_it_comes(tmp_path: Path) -> None:
+async def test_open_ai_facade_cuj(tmp_path: Path) -> None:
     provider = Provider("far", ("big", "shared"))
     async with open_models(tmp_path, provider, own=Provider("here", ("shared",))) as mesh:
         client = mesh.client()

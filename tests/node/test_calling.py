@@ -12,6 +12,7 @@ from agentmesh.errors import CredentialError
 from agentmesh.node import Node
 from agentmesh.node.announcer import DEBOUNCE
 from agentmesh.node.labels import KNOWN_TTL, MAX_KNOWN, REFUSED_TTL, LabelGate
+from agentmesh.services.labels import suffices
 from agentmesh.types import PeerId
 from tests.node.fleet import Fleet, open_fleet
 from tests.node.loopback import app, url_of
@@ -56,7 +57,7 @@ async def test_another_provider_takes_over_from_one_that_is_gone(autojump_clock:
             fleet.network.thaw("plain")
 
 
-async def test_only_a_member_with_a_required_label_is_called(autojump_clock: MockClock) -> None:
+async def test_check_peer_labels(autojump_clock: MockClock) -> None:
     async with open_fleet() as fleet:
         caller, first, second = await trio_of(fleet)
         async with first.serve("http", "app", app()), second.serve("http", "app", app()):
@@ -70,7 +71,7 @@ async def test_only_a_member_with_a_required_label_is_called(autojump_clock: Moc
             assert (await get(caller, url_of(second), x_mesh_required_labels="site=a")).status_code == 200
 
 
-async def test_what_the_operator_requires_holds_for_every_call(autojump_clock: MockClock) -> None:
+async def test_check_peer_labels_enforces_egress_floor(autojump_clock: MockClock) -> None:
     async with open_fleet() as fleet:
         caller, first, second = await trio_of(fleet, require_labels=SITE)
         async with first.serve("http", "app", app()), second.serve("http", "app", app()):
@@ -82,7 +83,47 @@ async def test_what_the_operator_requires_holds_for_every_call(autojump_clock: M
             assert (await get(caller, x_mesh_required_labels="zone=x")).status_code == 403
 
 
+async def test_label_gate_dials_over_limited_connections(autojump_clock: MockClock) -> None:
+    """A member that can be reached through a router alone shows its labels there, before anything else is sent."""
+    async with open_fleet() as fleet:
+        caller, _, labelled = await trio_of(fleet)
+        async with labelled.serve("http", "app", app()):
+            assert caller.host.session(labelled.peer) is None
+            assert (await get(caller, url_of(labelled), x_mesh_required_labels="site=a")).status_code == 200
+            session = caller.host.session(labelled.peer)
+            assert session is not None
+            assert session.address is not None
+            assert session.address.circuit is not None
+
+
 # ── the gate ──
+
+
+def test_verify_peer_labels_does_not_short_circuit() -> None:
+    """That one of what the caller requires is there does not save from the floor, nor the floor from the caller."""
+    floor = {"site": "a", "zone": "x"}
+    for has, required, expected in (
+        ({"site": "a", "zone": "x"}, (("site", "a"),), True),
+        ({"site": "a"}, (("site", "a"),), False),
+        ({"site": "a", "zone": "x"}, (("site", "b"), ("zone", "y")), False),
+        ({"site": "a", "zone": "x"}, (("site", "b"), ("zone", "x")), True),
+        ({"site": "a", "zone": "y"}, (), False),
+        ({"site": "a", "zone": "x"}, (), True),
+    ):
+        assert suffices(has, required, floor) is expected
+
+
+async def test_label_gate_key(autojump_clock: MockClock) -> None:
+    """What was found for one requirement, or by one floor, is not the answer for another."""
+    members = Members()
+    members.labels = {"site": "a", "zone": "x"}
+    open_gate, strict = (LabelGate(floor, members.show, trio.current_time) for floor in ({}, {"zone": "y"}))
+    for required in ((("site", "a"),), (("zone", "x"),), (("site", "b"), ("zone", "x"))):
+        await open_gate.check(PEERS[0], required)
+    for gate, required in ((open_gate, (("site", "b"),)), (strict, (("site", "a"),)), (strict, ())):
+        with pytest.raises(CredentialError):
+            await gate.check(PEERS[0], required)
+    await open_gate.check(PEERS[0], (("site", "a"),))
 
 
 class Members:
