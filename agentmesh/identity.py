@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from agentmesh.errors import IdentityError, RemoteProtocolError
-from agentmesh.types import PeerId
+from agentmesh.types import IDENTITY_ED25519, PeerId
 from agentmesh.wire.codec import decode
 from agentmesh.wire.messages.libp2p import crypto
 
@@ -30,6 +30,8 @@ PublicKey = Ed25519PublicKey | RSAPublicKey | ec.EllipticCurvePublicKey
 CHALLENGE_WINDOW = 300.0  # seconds that a challenge may be old, or ahead
 MAX_INLINE_KEY_BYTES = 42  # a longer key is hashed into its peer ID
 MAX_KEY_FILE_BYTES = 4096
+ED25519_PREFIX = IDENTITY_ED25519[2:]  # how an encoded Ed25519 key begins, and all but the key: type and length
+ED25519_BYTES = len(ED25519_PREFIX) + 32
 RSA_BITS = range(2048, 8192 + 1)  # what every libp2p takes; a larger key costs the verifier too much
 ECDSA_CURVES = ("secp256r1", "secp384r1", "secp521r1")
 
@@ -127,6 +129,8 @@ def public_key_of(data: bytes) -> PublicKey:
     Raises:
         RemoteProtocolError: it is malformed, of a kind that libp2p does not know, or RSA of a size it does not take.
     """
+    if data.startswith(ED25519_PREFIX) and len(data) == ED25519_BYTES:  # nearly all of them are
+        return Ed25519PublicKey.from_public_bytes(data[len(ED25519_PREFIX) :])
     message = decode(crypto.PublicKey, data)
     raw = message.data or b""
     try:
@@ -147,7 +151,7 @@ def encode_public_key(key: PublicKey) -> bytes:
     """The one encoding of a public key that its peer ID is made of."""
     match key:
         case Ed25519PublicKey():
-            kind, raw = crypto.KeyType.ED25519, key.public_bytes_raw()
+            return ED25519_PREFIX + key.public_bytes_raw()
         case ec.EllipticCurvePublicKey() if key.curve.name == "secp256k1":
             kind, raw = crypto.KeyType.SECP256K1, key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
         case _:

@@ -4,6 +4,7 @@ pyOpenSSL, because the standard library cannot take a client certificate that no
 """
 
 import enum
+import threading
 
 from OpenSSL import SSL, crypto
 
@@ -26,6 +27,19 @@ class Side(enum.Enum):
     LISTENER = "listener"
 
 
+class _Memory(threading.local):
+    """What ciphertext is received into and plaintext decrypted into: one of each for all connections of a thread, since
+    they are filled and taken without an await between.
+    """
+
+    def __init__(self) -> None:
+        self.ciphertext = memoryview(bytearray(READ_BYTES))
+        self.plaintext = memoryview(bytearray(READ_BYTES))
+
+
+_memory = _Memory()
+
+
 class TlsContext:
     """What all TLS connections of one identity share: certificate, key and settings.
 
@@ -37,16 +51,13 @@ class TlsContext:
     def __init__(self, identity: Identity, key: CertificateKey | None = None) -> None:
         certificate, key = (certify(identity, key), key) if key else make_certificate(identity)
         x509 = crypto.load_certificate(crypto.FILETYPE_ASN1, certificate).to_cryptography()
-        # One of each for all connections: filled and taken without an await between.
-        self._ciphertext = memoryview(bytearray(READ_BYTES))
-        self._plaintext = memoryview(bytearray(READ_BYTES))
         self._contexts = {side: _make_context(side) for side in Side}
         for context in self._contexts.values():
             context.use_certificate(x509)
             context.use_privatekey(key)
 
     def connection(self, side: Side) -> "TlsMachine":
-        return TlsMachine(SSL.Connection(self._contexts[side], None), side, self._ciphertext, self._plaintext)
+        return TlsMachine(SSL.Connection(self._contexts[side], None), side, _memory.ciphertext, _memory.plaintext)
 
 
 def _make_context(side: Side) -> SSL.Context:
@@ -79,7 +90,7 @@ class TlsMachine:
     ended with an alert; what `data_to_send` gives then is our alert.
 
     Attributes:
-        buffer: memory to receive ciphertext into, shared by the context's connections: give what came to `receive_data`
+        buffer: memory to receive ciphertext into, shared by the thread's connections: give what came to `receive_data`
             before the next await.
     """
 
@@ -135,7 +146,7 @@ class TlsMachine:
     def read(self) -> memoryview:
         """Plaintext that has arrived, up to 256 KiB; empty when there is none yet.
 
-        The memory is shared by the context's connections: take the bytes before any other `read`.
+        The memory is shared by the thread's connections: take the bytes before any other `read`.
 
         Raises:
             EOFError: the peer closed its direction properly.

@@ -107,6 +107,11 @@ def test_a_read_gives_no_more_than_its_memory_holds() -> None:
     assert [len(listener.read()), len(listener.read()), len(listener.read())] == [READ_BYTES, 5, 0]
 
 
+def test_the_memory_for_bytes_is_the_threads_however_many_members_it_has() -> None:
+    dialer, listener = machines()
+    assert dialer.buffer is listener.buffer
+
+
 def test_nothing_has_come_yet() -> None:
     dialer, listener = connected()
     dialer.write(b"hello")
