@@ -1,0 +1,4 @@
+"""A logical agent's connections: one identity, many processes, many connections, and streams balanced over them.
+
+registry    which router serves which connection, kept where every router sees it
+"""

@@ -1,0 +1,76 @@
+"""Which routers serve which agent: leases of pooled connections, kept where every router of the mesh can see them.
+
+    registry    the five operations, whatever store is behind them
+    values      what they take and answer
+    rules       what a registration comes to
+    memory      for one router
+    limits      every bound
+    errors      beside the outcomes
+
+A lease is for the life of one connection: agent, connection and epoch. Each change names all three and does nothing
+once a later life has begun, so that a router that was away for long can harm nobody. Epochs are minted by the store.
+"""
+
+from agentmesh.pool.registry.errors import (
+    AmbiguousAgentError,
+    EpochsExhaustedError,
+    IdentifierError,
+    RegistryError,
+    RegistryUnavailableError,
+    RegistryVersionError,
+)
+from agentmesh.pool.registry.limits import RegistryLimits
+from agentmesh.pool.registry.memory import MemoryRegistry
+from agentmesh.pool.registry.registry import ConnectionRegistry
+from agentmesh.pool.registry.values import (
+    MAX_EPOCH,
+    ConnectionLease,
+    ConnEpoch,
+    Fence,
+    Full,
+    Held,
+    Lapsed,
+    NewConnection,
+    Registered,
+    RegisterOutcome,
+    Released,
+    ReleaseOutcome,
+    Renewed,
+    RenewOutcome,
+    Stats,
+    StatsOutcome,
+    StatsReport,
+    Superseded,
+    Updated,
+)
+
+__all__ = [
+    "MAX_EPOCH",
+    "AmbiguousAgentError",
+    "ConnEpoch",
+    "ConnectionLease",
+    "ConnectionRegistry",
+    "EpochsExhaustedError",
+    "Fence",
+    "Full",
+    "Held",
+    "IdentifierError",
+    "Lapsed",
+    "MemoryRegistry",
+    "NewConnection",
+    "RegisterOutcome",
+    "Registered",
+    "RegistryError",
+    "RegistryLimits",
+    "RegistryUnavailableError",
+    "RegistryVersionError",
+    "ReleaseOutcome",
+    "Released",
+    "RenewOutcome",
+    "Renewed",
+    "Stats",
+    "StatsOutcome",
+    "StatsReport",
+    "Superseded",
+    "Updated",
+]
