@@ -9,7 +9,7 @@ from agentmesh.cli.program import ProgramGroup
 
 MODULES = {
     name: f"agentmesh.cli.{name.replace('-', '_')}"
-    for name in ("admin", "control-plane", "demo", "node", "one", "router", "token")
+    for name in ("admin", "bench", "control-plane", "demo", "node", "one", "router", "token")
 }
 
 
