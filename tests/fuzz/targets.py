@@ -28,6 +28,10 @@ from agentmesh.protocols.http.machine import ServerExchange
 from agentmesh.protocols.identify import PeerInfo
 from agentmesh.protocols.identify.machine import Identification
 from agentmesh.protocols.identify.wire import encode_info
+from agentmesh.protocols.pool import Ack, AgentSide, ConnEpoch, Hello, Open, RouterSide
+from agentmesh.protocols.pool.events import HelloReceived
+from agentmesh.protocols.pool.open_wire import decode_open, encode_open
+from agentmesh.protocols.pool.wire import encode_message as encode_pool_message
 from agentmesh.protocols.relay import CircuitLimits
 from agentmesh.protocols.relay import Status as RelayStatus
 from agentmesh.protocols.relay.hop import HopDialer, HopListener
@@ -114,6 +118,22 @@ def framing(data: bytes) -> None:
         reader.receive_data(piece)
         while reader.next_frame() is not None:
             pass
+
+
+def pool(data: bytes) -> None:
+    agent, router = AgentSide(0.0), RouterSide(0.0)
+    agent.send_hello(Hello("a"), 0.0)
+    for piece in pieces(data):
+        for side in (agent, router):
+            side.receive_data(piece, 0.0)
+            while (event := side.next_event()) is not None:
+                if isinstance(event, HelloReceived):
+                    router.send_ack(Ack("a"), 0.0)
+            side.data_to_send()
+
+
+def pool_open(data: bytes) -> None:
+    decode_open(data)
 
 
 def auth(data: bytes) -> None:
@@ -266,6 +286,12 @@ TARGETS: dict[str, Target] = {
             cut(encode_frame(encode_stop_status(RelayStatus.OK)), b"bytes behind"),
         ),
     ),
+    "pool": Target(
+        pool,
+        REMOTE,
+        (cut(encode_frame(encode_pool_message(Ack("a", ConnEpoch(7))))), cut(encode_frame(b'{"type":"trace"}'))),
+    ),
+    "pool_open": Target(pool_open, REMOTE, (encode_open(Open("a", "tcp", "::1", 22, 1)),)),
     "identify": Target(identify, REMOTE, (cut(encode_frame(encode_info(INFO))),)),
     "http": Target(http, REMOTE, (cut(b"POST /http/x/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),)),
     "directory_request": Target(
