@@ -23,9 +23,7 @@ from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.memory import MemoryRegistry
 from agentmesh.pool.registry.registry import ConnectionRegistry
 from agentmesh.pool.registry.values import (
-    MAX_EPOCH,
     ConnectionLease,
-    ConnEpoch,
     Fence,
     Full,
     Held,
@@ -45,9 +43,7 @@ from agentmesh.pool.registry.values import (
 )
 
 __all__ = [
-    "MAX_EPOCH",
     "AmbiguousAgentError",
-    "ConnEpoch",
     "ConnectionLease",
     "ConnectionRegistry",
     "EpochsExhaustedError",

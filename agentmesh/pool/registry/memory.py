@@ -12,7 +12,6 @@ from agentmesh.pool.registry.registry import ConnectionRegistry
 from agentmesh.pool.registry.rules import NO_EPOCH, Granted, Remembered, decide
 from agentmesh.pool.registry.values import (
     ConnectionLease,
-    ConnEpoch,
     Fence,
     Lapsed,
     NewConnection,
@@ -30,6 +29,7 @@ from agentmesh.pool.registry.values import (
     check_ttl,
     fold,
 )
+from agentmesh.protocols.pool import ConnEpoch
 
 
 @attrs.define

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.values import (
     ConnectionLease,
-    ConnEpoch,
     Fence,
     NewConnection,
     RegisterOutcome,
@@ -19,6 +18,7 @@ from agentmesh.pool.registry.values import (
     StatsOutcome,
     StatsReport,
 )
+from agentmesh.protocols.pool import ConnEpoch
 
 
 class ConnectionRegistry(ABC):

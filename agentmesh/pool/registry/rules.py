@@ -4,7 +4,8 @@ import attrs
 
 from agentmesh.pool.registry.errors import EpochsExhaustedError
 from agentmesh.pool.registry.limits import RegistryLimits
-from agentmesh.pool.registry.values import MAX_EPOCH, ConnEpoch, Full, Held, Superseded
+from agentmesh.pool.registry.values import Full, Held, Superseded
+from agentmesh.protocols.pool import MAX_EPOCH, ConnEpoch
 
 NO_EPOCH = -1  # the floor of an agent that nothing is known of
 

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, NewType
+from typing import Any
 
 import attrs
 
 from agentmesh.pool.registry.errors import IdentifierError
+from agentmesh.protocols.pool import MAX_EPOCH, ConnEpoch
 
-ConnEpoch = NewType("ConnEpoch", int)  # of one connection: the same number in hello, ack, lease, stream key and relay
-
-MAX_EPOCH = 2**63 - 1
 MAX_ID_CHARS = 128
 MAX_CAPABILITIES = 64  # of one connection
 MAX_CAPABILITY_CHARS = 128

@@ -4,7 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from sqlalchemy import Connection, delete, func, select, update
+
 from agentmesh.pool.registry import ConnectionRegistry, MemoryRegistry, RegistryLimits
+from agentmesh.pool.registry.dsn import parse_sql_dsn
+from agentmesh.pool.registry.sql import SqlRegistry, make_tables
+from agentmesh.pool.registry.sql_database import SqlDatabase, open_sql_database
+from agentmesh.pool.registry.sql_schema import connections, metadata
+
+prepared: set[str] = set()  # databases where the tables are there
 
 
 class Store(ABC):
@@ -46,3 +54,40 @@ class MemoryStore(Store):
 @asynccontextmanager
 async def memory_store(limits: RegistryLimits) -> AsyncGenerator[Store]:
     yield MemoryStore(limits)
+
+
+class SqlStore(Store):
+    """Its clock goes on by every instant in it going back."""
+
+    def __init__(self, registry: SqlRegistry, database: SqlDatabase) -> None:
+        self._registry, self._database = registry, database
+
+    @property
+    def registry(self) -> SqlRegistry:
+        return self._registry
+
+    async def advance(self, seconds: float) -> None:
+        past = round(seconds * 1000)
+        rows = connections.c
+        moved = update(connections).values(expires_at=rows.expires_at - past, stats_at=rows.stats_at - past)
+        await self._database.write(lambda connection: connection.execute(moved).rowcount)
+
+    async def remembered(self, agent_id: str) -> int:
+        count = select(func.count()).where(connections.c.agent_id == agent_id)
+        return await self._database.read(lambda connection: int(connection.execute(count).scalar_one()))
+
+
+@asynccontextmanager
+async def sql_store(limits: RegistryLimits, dsn: str) -> AsyncGenerator[Store]:
+    """On the tables in a database, which are emptied first, and made if they are not there."""
+    async with open_sql_database(parse_sql_dsn(dsn)) as database:
+        if dsn not in prepared:
+            await make_tables(database)
+            prepared.add(dsn)
+        await database.write(empty)
+        yield SqlStore(SqlRegistry(database, limits), database)
+
+
+def empty(connection: Connection) -> None:
+    for table in metadata.tables.values():
+        connection.execute(delete(table))

@@ -5,9 +5,7 @@ import pytest
 import trio
 
 from agentmesh.pool.registry import (
-    MAX_EPOCH,
     AmbiguousAgentError,
-    ConnEpoch,
     EpochsExhaustedError,
     Fence,
     Held,
@@ -22,6 +20,7 @@ from agentmesh.pool.registry import (
     Superseded,
     Updated,
 )
+from agentmesh.protocols.pool import MAX_EPOCH, ConnEpoch
 from tests.pool.registry.stores import Store
 
 TTL = 90.0

@@ -4,7 +4,6 @@ import attrs
 import pytest
 
 from agentmesh.pool.registry import (
-    ConnEpoch,
     Full,
     IdentifierError,
     Lapsed,
@@ -14,6 +13,7 @@ from agentmesh.pool.registry import (
     StatsReport,
     Superseded,
 )
+from agentmesh.protocols.pool import ConnEpoch
 from tests.pool.registry.conftest import Opener
 from tests.pool.registry.test_contract import TTL, connection, listed, register
 

@@ -1,17 +1,24 @@
 """What no registry would take is refused before any is asked."""
 
+from typing import Any
+
+import attrs
 import pytest
 
-from agentmesh.pool.registry import MAX_EPOCH, ConnEpoch, Fence, IdentifierError, NewConnection, Stats
+from agentmesh.pool.registry import Fence, IdentifierError, NewConnection, Stats
+from agentmesh.protocols.pool import MAX_EPOCH, ConnEpoch
 
 
 @pytest.mark.parametrize("name", ["agent_id", "connection_id", "instance_id", "server_node_id"])
 @pytest.mark.parametrize("bad", ["", "a/b", "a b", "ä", "a\n", "-a", "a" * 129, "a\x00"])
 def test_an_id_is_safe_in_keys_and_bounded(name: str, bad: str) -> None:
-    fields = dict.fromkeys(("agent_id", "connection_id", "instance_id", "server_node_id"), "a" * 128)
-    NewConnection(**fields)
+    longest = "a" * 128
+    good = NewConnection(
+        agent_id=longest, connection_id=longest, instance_id=longest, server_node_id=longest, capabilities=("tcp",)
+    )
+    change: dict[str, Any] = {name: bad}
     with pytest.raises(IdentifierError, match=name) as caught:
-        NewConnection(**(fields | {name: bad}))
+        attrs.evolve(good, **change)
     assert isinstance(caught.value, ValueError)
 
 
