@@ -211,6 +211,10 @@ Parts = tuple[tuple[str, str | None], ...]
 
 @functools.lru_cache(maxsize=4096)
 def _parts_of(text: str) -> Parts:
+    before, _, peer = text.rpartition("/p2p/")
+    if before and "/" not in peer and len(text) <= MAX_ADDRESS_CHARS:
+        last = ("p2p", str(PeerId.parse(peer)))
+        return (*_parts_of(before), last)  # what is before is the same for many peers, and known
     parts = _read(text)
     canonical = tuple((name, _canonical(name, value)) for name, value in parts)
     # Some parts have no spelling that reads back: a path, a zone without a name.

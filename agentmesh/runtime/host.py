@@ -19,6 +19,7 @@ from agentmesh.runtime.dialer import Dialer
 from agentmesh.runtime.doors import Visitor
 from agentmesh.runtime.figures import HANDSHAKE_FAILURES, failure_of
 from agentmesh.runtime.nursery import open_background
+from agentmesh.runtime.pulse import Pulse
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.tls import TlsContext
@@ -116,6 +117,7 @@ class Host:
         self._handshakes_failed = dict.fromkeys(HANDSHAKE_FAILURES, 0)
         self._on_disconnect: list[Callable[[PeerId], None]] = []
         self._on_listening: list[Callable[[], None]] = []
+        self._pulse = Pulse()
         self._dialer: Dialer
 
     @property
@@ -250,7 +252,7 @@ class Host:
             session.abort("the peer is barred")
         self.connections.add(session)
         try:
-            await session.run()
+            await session.run(self._pulse)
         finally:
             if self.connections.remove(session):
                 self.admissions.revoke(session.peer)
@@ -265,6 +267,7 @@ class Host:
             nursery, self._transports, self._security, self.config, self._make_session, self._run_session
         )
         nursery.start_soon(self.admissions.run)
+        nursery.start_soon(self._pulse.run)
         for protocol in self.registry:
             if protocol.run is not None:
                 nursery.start_soon(protocol.run, self)

@@ -1,4 +1,4 @@
-"""One authenticated peer over one link: a reader, a writer and a keep-alive in a nursery of their own.
+"""One authenticated peer over one link: a reader and a writer in a nursery of their own, kept alive by a pulse.
 
 The reader awaits nothing but the link. The writer takes control frames first, then the streams in turn, and joins what
 is queued into one write.
@@ -14,8 +14,8 @@ from agentmesh.errors import ErrorCode, LimitExceededError, RejectedError, Remot
 from agentmesh.runtime import keepalive, yamux
 from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.figures import HELD, SessionStatistics, State
-from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.keepalive import KeepAlive
+from agentmesh.runtime.pulse import Pulse
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.upgrade import Upgraded
 from agentmesh.runtime.writer import LINK_ERRORS, Writer
@@ -64,7 +64,6 @@ class MuxSession(Session):
         self._scope = trio.CancelScope()
         self.writer = Writer(self.mux, upgraded.link, config.write_bytes, self._progressed)
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
-        self._ponged = Signal()
         self._bytes_received = 0
 
     # ── for applications ──
@@ -132,21 +131,38 @@ class MuxSession(Session):
 
     # ── for the host ──
 
-    async def run(self) -> None:
+    async def run(self, pulse: Pulse) -> None:
         """Be the session, until it ends; never raises for what the peer or the network does.
 
+        Args:
+            pulse: that keeps it alive. Somebody has to run it.
         Cancellation: ends the session and its streams.
         """
         try:
-            with self._scope:
+            with self._scope, pulse.keeping(self):
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    for task in (self._read, self._write, self._keep_alive):
-                        nursery.start_soon(task)
+                    nursery.start_soon(self._read)
+                    nursery.start_soon(self._write)
         finally:
             # the go-away of a mux that failed says why; everybody else just hears the link close
             await self.writer.say_farewell()
             self.ended.set()
+
+    def beat(self, now: float) -> float:
+        """Pings, the loss of the peer, and closed streams that linger: what is due. When it is due again."""
+        if (ping := self._keepalive.handle_timeout(now)) is not None:
+            self.mux.ping(ping)
+        if self._keepalive.state is keepalive.State.LOST:
+            self.abort(f"the peer answered no ping for {keepalive.LOSS_INTERVALS} intervals")
+        if not self.is_open:
+            return math.inf
+        for event in self.mux.handle_timeout(now):
+            self._act(event)
+        if self.mux.wants_to_send:
+            self.writer.wake()
+        again = now + self.config.ping_interval  # an answer to a ping makes the next one due no sooner
+        return min(again, self._keepalive.deadline, self.mux.deadline or again)
 
     @property
     def held_bytes(self) -> int:
@@ -205,7 +221,7 @@ class MuxSession(Session):
             except RemoteProtocolError as exc:
                 self._fail(exc)
 
-    # ── the three tasks ──
+    # ── its tasks ──
 
     async def _read(self) -> None:
         try:
@@ -244,7 +260,6 @@ class MuxSession(Session):
                 self._begin(channel)
             case yamux.PongReceived(value):
                 self._keepalive.pong(value, trio.current_time())
-                self._ponged.set()
             case yamux.GoAwayReceived():
                 if self._state is State.OPEN:
                     self._state = State.DRAINING
@@ -271,20 +286,3 @@ class MuxSession(Session):
         if self.is_open and isinstance(exc, RemoteProtocolError):
             self.failure = exc
         self.abort(str(exc) or "the link broke")
-
-    async def _keep_alive(self) -> None:
-        """Pings, the loss of the peer, and closed streams that linger."""
-        while True:
-            now = trio.current_time()
-            if (ping := self._keepalive.handle_timeout(now)) is not None:
-                self.mux.ping(ping)
-                self.writer.wake()
-            if self._keepalive.state is keepalive.State.LOST:
-                self.abort(f"the peer answered no ping for {keepalive.LOSS_INTERVALS} intervals")
-                return
-            for event in self.mux.handle_timeout(now):
-                self._act(event)
-            if self.mux.wants_to_send:
-                self.writer.wake()
-            with trio.move_on_at(min(self._keepalive.deadline, self.mux.deadline or math.inf)):
-                await self._ponged.wait()

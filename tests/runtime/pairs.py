@@ -14,6 +14,7 @@ from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.multistream import Responder
 from agentmesh.runtime.naming import wait_name
 from agentmesh.runtime.nursery import open_background
+from agentmesh.runtime.pulse import Pulse
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.tls import Side, TlsContext
@@ -98,7 +99,7 @@ async def open_sessions(
         bobs: his.
         serve: what Bob does with streams; by default his doorman keeps them.
     """
-    network = MemoryNetwork(conditions=conditions)
+    network, pulse = MemoryNetwork(conditions=conditions), Pulse()
     doormen = Doorman(), Doorman()
     bob: list[MuxSession] = []
     ready = trio.Event()
@@ -107,14 +108,15 @@ async def open_sessions(
         upgraded = await upgrade_inbound(stream, BOBS)
         bob.append(MuxSession(upgraded, Direction.INBOUND, serve or doormen[1], bobs or SessionConfig(), source))
         ready.set()
-        await bob[0].run()
+        await bob[0].run(pulse)
 
     async with network.transport("bob").listen(PLACE) as listener, open_background() as nursery:
         nursery.start_soon(listener.serve, accept)
+        nursery.start_soon(pulse.run)
         async with network.transport("alice").dial(PLACE) as stream, open_background() as inner:
             upgraded = await upgrade_outbound(stream, ALICES, BOB.peer)
             alice = MuxSession(upgraded, Direction.OUTBOUND, doormen[0], alices or SessionConfig(), PLACE)
-            inner.start_soon(alice.run)
+            inner.start_soon(alice.run, pulse)
             await ready.wait()
             yield Sessions(alice, bob[0], network, doormen)
 
@@ -141,8 +143,9 @@ async def open_against_link(
         upgraded = await upgrade_outbound(dialer, ALICES, BOB.peer)
     async with open_background() as nursery:
         upgraded = Upgraded(upgraded.link, early)
-        alice = MuxSession(upgraded, Direction.OUTBOUND, Doorman(), config or SessionConfig())
-        nursery.start_soon(alice.run)
+        alice, pulse = MuxSession(upgraded, Direction.OUTBOUND, Doorman(), config or SessionConfig()), Pulse()
+        nursery.start_soon(pulse.run)
+        nursery.start_soon(alice.run, pulse)
         yield alice, bobs[0]
 
 

@@ -11,6 +11,8 @@ from agentmesh.abc import Direction, Stream
 from agentmesh.errors import DialError, RejectedError
 from agentmesh.runtime.config import SessionConfig
 from agentmesh.runtime.host import Host
+from agentmesh.runtime.nursery import open_background
+from agentmesh.runtime.pulse import Pulse
 from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.session import MuxSession
 from agentmesh.runtime.upgrade import upgrade_inbound, upgrade_outbound
@@ -156,9 +158,11 @@ async def test_a_session(autojump_clock: MockClock) -> None:
     async def run_and_close() -> None:
         dialer, listener = duplex()
         sessions = ended[:] = await _sessions_over(dialer, listener)
-        async with trio.open_nursery() as nursery:
+        async with open_background() as nursery:
+            pulse = Pulse()
+            nursery.start_soon(pulse.run)
             for session in sessions:
-                nursery.start_soon(session.run)
+                nursery.start_soon(session.run, pulse)
             stream = await sessions[0].open_stream(ECHO)
             await stream.send_all(b"hello")
             await sessions[0].aclose()
