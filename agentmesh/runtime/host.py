@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import attrs
 import trio
 
-from agentmesh.abc import ByteStream, Direction, Stream, Transport
+from agentmesh.abc import ByteStream, Direction, Transport
 from agentmesh.errors import AddressError, DialError
 from agentmesh.identity import Identity
 from agentmesh.runtime.accept import AcceptStatistics, StreamAcceptor
@@ -22,6 +22,7 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.pulse import Pulse
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
+from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.runtime.upgrade import HANDSHAKE_ERRORS, Upgraded, receive_inbound
 from agentmesh.types import Address, PeerId, ProtocolId
@@ -172,7 +173,7 @@ class Host:
             return session
         return await self._dialer.connect(peer, addresses)
 
-    async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> Stream:
+    async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> MuxStream:
         """Open a stream on the standing session to `peer`.
 
         Raises:

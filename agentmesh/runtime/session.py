@@ -106,7 +106,7 @@ class MuxSession(Session):
         self._reason = f"session to {self.peer} ended: {reason}"
         self.writer.end()
         self._scope.cancel()
-        for stream in self._streams.values():
+        for stream in self.streams:
             stream.wake()
         self._streams.clear()
         self._memory.release(self.config.mux.max_session_window_bytes)
@@ -192,10 +192,10 @@ class MuxSession(Session):
             self.writer.wake()
         return data
 
-    def answer(self) -> None:
-        """A stream has something to send, perhaps an answer."""
+    def answer(self, *, at_once: bool = False) -> None:
+        """A stream has something to send, perhaps an answer; or what is best sent at once."""
         try:
-            self.writer.answer()
+            self.writer.answer(at_once=at_once)
         except LINK_ERRORS as exc:
             self._fail(exc)
 

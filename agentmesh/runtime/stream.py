@@ -8,9 +8,9 @@ import trio
 from agentmesh.abc import Direction, NowaitSender, Stream
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.figures import reset_error
-from agentmesh.runtime.guard import Guard
 from agentmesh.runtime.pieces import pieces_of
 from agentmesh.runtime.proposal import Proposal
+from agentmesh.runtime.wakes import Wakes
 from agentmesh.runtime.yamux import Channel, Waste
 from agentmesh.runtime.yamux.states import BROKEN, READABLE, SENDABLE, State
 from agentmesh.types import PeerId, ProtocolId
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNNAMED = ProtocolId("")
 
 
-class MuxStream(Stream, NowaitSender):
+class MuxStream(Wakes, Stream, NowaitSender):
     """A stream of a `MuxSession`.
 
     An outbound stream begins to exist on the wire with its first bytes: protocol name and data leave in one segment.
@@ -30,6 +30,7 @@ class MuxStream(Stream, NowaitSender):
     """
 
     def __init__(self, session: "MuxSession", direction: Direction, protocol: ProtocolId = UNNAMED) -> None:
+        super().__init__()
         self.protocol = protocol
         self.direction = direction
         self._session = session
@@ -39,9 +40,6 @@ class MuxStream(Stream, NowaitSender):
         self._early = b""  # the protocol's bytes that came with the negotiation
         self._answered = False
         self._closed = False
-        self._watcher: trio.lowlevel.ParkingLot | None = None  # few streams have one
-        self._sending = Guard("sending")
-        self._receiving = Guard("receiving")
 
     @classmethod
     def outbound(cls, session: "MuxSession", protocol: ProtocolId) -> "MuxStream":
@@ -79,13 +77,17 @@ class MuxStream(Stream, NowaitSender):
                 await trio.lowlevel.cancel_shielded_checkpoint()  # behind the bytes: the writer runs in it
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        if self._sending.busy or self._closed or not self._session.is_open:
-            return 0
-        if (channel := self._channel) is not None and (channel.state not in SENDABLE or channel.queued > self._room):
-            return 0
         piece = bytes(data[: self._session.config.write_bytes])
-        self._queue(piece)
-        return len(piece)
+        return len(piece) if self.push(piece, at_once=False) else 0
+
+    def push(self, data: bytes, *, at_once: bool = True) -> bool:
+        """Queue all of `data` if there is room; and let the writer have no turn of its own for it, if `at_once`."""
+        if self._sending.busy or self._closed or not self._session.is_open:
+            return False
+        if (channel := self._channel) is not None and (channel.state not in SENDABLE or channel.queued > self._room):
+            return False
+        self._queue(data, at_once=at_once)
+        return True
 
     async def wait_send_all_might_not_block(self) -> None:
         with self._sending:
@@ -118,7 +120,7 @@ class MuxStream(Stream, NowaitSender):
             self._check_sendable()
         return waited
 
-    def _queue(self, data: bytes | memoryview) -> Channel:
+    def _queue(self, data: bytes | memoryview, *, at_once: bool = False) -> Channel:
         """Hand bytes to the mux, the negotiation before them."""
         self._check_sendable()
         channel = self._channel
@@ -127,7 +129,7 @@ class MuxStream(Stream, NowaitSender):
         if self._prefix:
             data, self._prefix = self._prefix + bytes(data), b""
         self._session.mux.send(channel, data)
-        self._session.answer()
+        self._session.answer(at_once=at_once)
         return channel
 
     def _check_sendable(self) -> None:
@@ -195,11 +197,10 @@ class MuxStream(Stream, NowaitSender):
         """Take the peer's answer. Without an agreement the stream is cut, for a task that sends as well."""
         try:
             early = proposal.receive_data(received)
-        except RejectedError as exc:
+        except (RejectedError, RemoteProtocolError) as exc:
             self._cut(channel, exc.code)
-            raise
-        except RemoteProtocolError as exc:
-            self._cut(channel, exc.code)
+            if isinstance(exc, RejectedError):
+                raise
             raise StreamResetError(f"{self.peer} does not negotiate {self.protocol}: {exc}", exc.code) from exc
         if early is not None:
             self._proposal, self._early = None, early
@@ -217,13 +218,11 @@ class MuxStream(Stream, NowaitSender):
 
     async def wait_broken(self) -> trio.BrokenResourceError:
         await trio.lowlevel.checkpoint()
-        while (error := self._breakage()) is None:
-            if self._watcher is None:
-                self._watcher = trio.lowlevel.ParkingLot()
-            await self._watcher.park()
+        while (error := self.breakage()) is None:
+            await self._wait_end()
         return error
 
-    def _breakage(self) -> trio.BrokenResourceError | None:
+    def breakage(self) -> trio.BrokenResourceError | None:
         if self._closed:
             raise trio.ClosedResourceError("this stream was closed")
         channel = self._channel
@@ -268,18 +267,9 @@ class MuxStream(Stream, NowaitSender):
     def channel(self) -> Channel | None:
         return self._channel
 
-    def wake(self) -> None:
-        """The stream has ended, one way or another."""
-        self._receiving.wake()
-        self._sending.wake()
-        if self._watcher is not None:
-            self._watcher.unpark_all()
-
-    def wake_receiver(self) -> None:
-        self._receiving.wake()
-
-    def wake_sender(self) -> None:
-        self._sending.wake()
+    def receive_nowait(self) -> bytes | None:
+        """`receive_some`, or None where that would wait."""
+        return None if self._channel is None else self._take(self._channel, None)
 
     def read_arrived(self, max_bytes: int) -> bytes:
         """What has come already of an inbound stream."""

@@ -62,13 +62,15 @@ class Writer:
         """So much has come of one read. Where that is no more than one stream says, its answer will be sent at once."""
         self._prompt = 0 < events <= EVENTS_OF_ONE
 
-    def answer(self) -> None:
+    def answer(self, *, at_once: bool = False) -> None:
         """There is something to send, by whom may have been heard.
 
+        Args:
+            at_once: nothing else of this session will come to share the write.
         Raises:
             BrokenResourceError, RemoteProtocolError: the link is gone.
         """
-        if self._clear and (self._prompt or self._mux.waiting >= SHARING_STREAMS):
+        if self._clear and (at_once or self._prompt or self._mux.waiting >= SHARING_STREAMS):
             self._prompt = False
             self._clear = self._write()
             if self._clear and not self._mux.wants_to_send:

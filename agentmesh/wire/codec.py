@@ -17,7 +17,8 @@ from agentmesh.errors import LimitExceededError, RemoteProtocolError
 MAX_FIELDS = 16_384  # in one message and all within it
 MAX_UNKNOWN_FIELDS = 64  # what a newer peer may add; betterproto2 copies all of them for each
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+VARINT, LENGTH = 0, 2  # wire types
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = VARINT, 1, LENGTH, 5
 _SIZES = {_FIXED64: 8, _FIXED32: 4}
 _WIRE_TYPES = {
     **dict.fromkeys(betterproto2.WIRE_VARINT_TYPES, _VARINT),
@@ -81,18 +82,30 @@ def split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     Raises:
         RemoteProtocolError: `data` is no message.
     """
-    at = 0
-    while at < len(data):
-        key, start = _varint(data, at)
+    for number, wire_type, _, start, end in spans(data):
+        yield number, wire_type, data[start:end]
+
+
+def spans(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Where the fields of any message are: number, wire type, where each begins, where its value does, and its end.
+
+    Raises:
+        RemoteProtocolError: `data` is no message.
+    """
+    at, whole = 0, len(data)
+    while at < whole:
+        begin = at
+        key, start = _varint(data, begin) if data[begin] >= 0x80 else (data[begin], begin + 1)
         number, wire_type = key >> 3, key & 7
         if wire_type == _LENGTH:
-            size, start = _varint(data, start)
+            is_short = start < whole and data[start] < 0x80
+            size, start = (data[start], start + 1) if is_short else _varint(data, start)
             at = start + size
         else:
             at = _end(wire_type, data, start)
-        if number == 0 or at > len(data):
+        if number == 0 or at > whole:
             raise RemoteProtocolError(f"field {number} goes beyond its message" if number else "a field without number")
-        yield number, wire_type, data[start:at]
+        yield number, wire_type, begin, start, at
 
 
 def _unpack(wire_type: int, data: bytes) -> Iterator[bool]:

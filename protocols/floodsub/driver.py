@@ -1,30 +1,31 @@
-"""Floodsub over streams: for each link one task that reads the peer's stream and one that writes ours."""
+"""Floodsub over streams: one task for each stream of a peer, which reads it. Ours are written to without one."""
 
 import itertools
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import attrs
 import trio
 
 from agentmesh.abc import Admission, Stream, StreamLimits
 from agentmesh.errors import DialError, ErrorCode, RejectedError
-from agentmesh.protocols.floodsub.ends import Ends, close, wait_over
+from agentmesh.protocols.floodsub.ends import Ends, close
 from agentmesh.protocols.floodsub.events import CutReason, Fate, MessageReceived, Role
 from agentmesh.protocols.floodsub.limits import FloodsubLimits
 from agentmesh.protocols.floodsub.link import Link
 from agentmesh.protocols.floodsub.machine import Switch
 from agentmesh.protocols.floodsub.policy import Policy
 from agentmesh.protocols.floodsub.reader import MAX_UNREAD, Readers, TopicReader
+from agentmesh.protocols.floodsub.sending import Sender
 from agentmesh.protocols.floodsub.signing import MIN_NUMBER, sign_message
 from agentmesh.protocols.floodsub.wire import FLOODSUB_ID, MAX_TOPIC_BYTES
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.registry import Protocol
+from agentmesh.runtime.telling import Telling
 from agentmesh.types import PeerId
 
 MAX_STREAMS_PER_PEER = 2  # inbound: one, and the next that takes its place
-WRITE_BYTES = 64 * 1024  # of what waits for a peer, in one write
 READ_BYTES = 16 * 1024  # of a peer at once: a few dozen signatures, and then the others have their turn
 
 
@@ -66,7 +67,7 @@ class Floodsub:
         self._numbers = itertools.count(max(int(wall_clock() * 1e9), MIN_NUMBER))
         self._ends: dict[int, Ends] = {}
         self._readers = Readers()
-        self._sent = trio.lowlevel.ParkingLot()
+        self._sender = Sender(self._ends, self.limits.send_timeout, self._lost)
         self._opened = trio.Event()
         self._host: Host
         self._switch: Switch
@@ -77,13 +78,13 @@ class Floodsub:
         return Protocol(FLOODSUB_ID, self.serve, admission, StreamLimits(MAX_STREAMS_PER_PEER), self.run)
 
     async def run(self, host: Host) -> None:
-        """Learn which host this is."""
+        """Learn which host this is, and send what is to be sent."""
         self._host = host
         self._switch = Switch(host.peer, self.role, self.limits, self._policy)
         for topic in self._readers.topics:
             self._switch.subscribe(topic)
         self._opened.set()
-        await trio.lowlevel.checkpoint()
+        await self._sender.run()
 
     def statistics(self) -> FloodsubStatistics:
         """For an open host."""
@@ -121,9 +122,8 @@ class Floodsub:
 
     async def wait_sent(self) -> None:
         """Wait until all that was published so far has been handed to the peers' streams, or the peers are gone."""
-        await trio.lowlevel.checkpoint()
-        while any(not ends.is_idle for ends in self._ends.values()):
-            await self._sent.park()
+        await self._opened.wait()
+        await self._sender.wait_sent(self._switch.links)
 
     @contextmanager
     def subscribe(self, topic: str, max_unread: int = MAX_UNREAD) -> Generator[TopicReader]:
@@ -176,7 +176,11 @@ class Floodsub:
             link = self._switch.tell(peer, self._role_of(peer))
             self._act()
             with self._part_of(link) as ends:
-                await self._tell(link)
+                telling = await self._tell(link)
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    await close(telling, link.code)
         else:
             ends = self._ends[link.number]
             await ends.ended.wait()
@@ -192,12 +196,15 @@ class Floodsub:
         link = self._switch.hear(stream.peer, self._role_of(stream.peer))
         self._act()
         with self._part_of(link):
-            async with trio.open_nursery() as nursery:
-                if not link.is_telling and not link.is_gone:
-                    self._switch.tell(stream.peer, link.role)
-                    nursery.start_soon(self._answer, link)
+            telling = None
+            if not link.is_telling and not link.is_gone:
+                self._switch.tell(stream.peer, link.role)
+                telling = await self._answer(link)
+            try:
                 await self._hear(link, stream)
-                nursery.cancel_scope.cancel()
+            finally:
+                if telling is not None:
+                    await close(telling, link.code)
         if link.code:
             raise RejectedError(f"{stream.peer}: {link.reason}", link.code)
 
@@ -213,41 +220,27 @@ class Floodsub:
             finally:
                 self._act()
 
-    async def _answer(self, link: Link) -> None:
+    async def _answer(self, link: Link) -> Telling | None:
         """Tell a peer that came to us. One that will not hear us is no use to us either."""
-        with suppress(DialError, trio.BrokenResourceError):
-            await self._tell(link)
-        self._switch.end(link)
-        self._act()
-
-    async def _tell(self, link: Link) -> None:
-        stream = await self._host.open_stream(link.peer, FLOODSUB_ID)
         try:
-            async with trio.open_nursery() as nursery:
+            return await self._tell(link)
+        except (DialError, trio.BrokenResourceError):
+            self._switch.end(link)
+            self._act()
+            return None
 
-                async def watch(ends: Ends) -> None:
-                    ends.note(await wait_over(stream))
-                    nursery.cancel_scope.cancel()
+    async def _tell(self, link: Link) -> Telling:
+        """Open our stream to a peer; what waits for it goes there from now on."""
+        stream, ends = await self._host.open_stream(link.peer, FLOODSUB_ID), self._ends[link.number]
 
-                nursery.start_soon(watch, self._ends[link.number])
-                with suppress(trio.BrokenResourceError):  # `watch` says why
-                    await self._write(link, stream)
-        finally:
-            await close(stream, link.code)
+        def over(exc: trio.BrokenResourceError) -> None:
+            ends.note(exc)
+            self._switch.end(link)
+            self._act()
 
-    async def _write(self, link: Link, stream: Stream) -> None:
-        ends = self._ends[link.number]
-        while True:
-            if data := link.outbox.take(WRITE_BYTES):
-                with trio.move_on_after(self.limits.send_timeout) as limit:
-                    await stream.send_all(data)
-                if limit.cancelled_caught:
-                    self._switch.lose(link)
-                    self._act()
-            else:
-                ends.is_idle = True
-                self._sent.unpark_all()
-                await ends.wanted.wait()
+        ends.telling = Telling(stream, over)
+        self._sender.add((link,))
+        return ends.telling
 
     @contextmanager
     def _part_of(self, link: Link) -> Generator[Ends]:
@@ -266,7 +259,7 @@ class Floodsub:
             ends.scopes.remove(scope)
             if not ends.scopes:
                 del self._ends[link.number]
-                self._sent.unpark_all()
+                self._sender.looked()
 
     def _act(self) -> None:
         """Do what the machine wants done. Synchronous: nothing comes between its decision and this."""
@@ -275,9 +268,11 @@ class Floodsub:
                 self._readers.deliver(event.message)
             elif (ends := self._ends.get(event.number)) is not None:
                 ends.cancel()
-        for link in self._switch.take_ready():
-            if (ends := self._ends.get(link.number)) is not None:
-                ends.wake()
+        self._sender.add(self._switch.take_ready())
+
+    def _lost(self, link: Link) -> None:
+        self._switch.lose(link)
+        self._act()
 
     def _role_of(self, peer: PeerId) -> Role:
         """A leaf is attached to routers only; a router asks who was admitted as what."""

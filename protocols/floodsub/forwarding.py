@@ -37,7 +37,8 @@ ROWS: dict[tuple[Role, Source], tuple[Reach, ...]] = {
     (Role.ROUTER, Source.ROUTER): (_SUBS, _SUBS),
 }
 # fmt: on
-FORWARDS = {
-    (role, source, to): reach for (role, source), row in ROWS.items() for to, reach in zip(Role, row, strict=True)
+REACHES = {  # of each source, which roles are given everything, and which what they subscribe to
+    key: tuple(frozenset(role for role, one in zip(Role, row, strict=True) if one is reach) for reach in (_ALL, _SUBS))
+    for key, row in ROWS.items()
 }
 SOURCES = {Role.LEAF: Source.LEAF, Role.ROUTER: Source.ROUTER}

@@ -69,8 +69,11 @@ class Outbox:
 
     def take(self, max_bytes: int) -> bytes:
         """The oldest frames, as many as fit in `max_bytes`, at least one; b"" when none waits."""
-        taken = [self._frames.popleft()] if self._frames else []
-        size = sum(map(len, taken))
+        if len(self._frames) < 2:  # as nearly always
+            self._size = 0
+            return self._frames.popleft() if self._frames else b""
+        taken = [self._frames.popleft()]
+        size = len(taken[0])
         while self._frames and size + len(self._frames[0]) <= max_bytes:
             size += len(self._frames[0])
             taken.append(self._frames.popleft())

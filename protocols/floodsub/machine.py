@@ -21,7 +21,7 @@ from agentmesh.protocols.floodsub.events import (
     Subscription,
     Verdict,
 )
-from agentmesh.protocols.floodsub.forwarding import FORWARDS, SOURCES, Reach, Source
+from agentmesh.protocols.floodsub.forwarding import REACHES, SOURCES, Source
 from agentmesh.protocols.floodsub.limits import FloodsubLimits
 from agentmesh.protocols.floodsub.link import Input, Link, State
 from agentmesh.protocols.floodsub.links import Links
@@ -180,8 +180,9 @@ class Switch:
         rpc = decode_rpc(frame, self._limits.max_message_bytes)
         charges = self._charges[link.role]
         charges.messages(link.peer, now, max(len(rpc.messages), 1))
-        charges.changes(link.peer, now, len(rpc.subscriptions))
-        self._change(link, rpc.subscriptions)
+        if rpc.subscriptions:
+            charges.changes(link.peer, now, len(rpc.subscriptions))
+            self._change(link, rpc.subscriptions)
         for message in rpc.messages:
             fate = self._receive(link, message, now)
             self.fates[fate] += 1
@@ -189,7 +190,8 @@ class Switch:
                 charges.rejected(link.peer, now)
 
     def _receive(self, link: Link, message: Message, now: float) -> Fate:
-        if self._seen.has(message.id, now) or message.author == self._me:
+        name = message.id
+        if self._seen.has(name, now) or message.author == self._me:
             return Fate.DUPLICATE
         if link.role is Role.LEAF and not self._policy.may_publish(link.peer, message):
             return Fate.DENIED
@@ -198,7 +200,7 @@ class Switch:
         if not targets and not wanted:
             return Fate.UNWANTED
         verify_message(message)
-        self._seen.add(message.id, now)  # not before: a forged one must not stand in the way of the real one
+        self._seen.add(name, now)  # not before: a forged one must not stand in the way of the real one
         verdict = self._policy.validate(message)
         if verdict is not Verdict.ACCEPT:
             return Fate.REJECTED if verdict is Verdict.REJECT else Fate.IGNORED
@@ -233,18 +235,16 @@ class Switch:
     # ── what goes ──
 
     def _targets(self, message: Message, source: Source, link: Link | None = None) -> list[Link]:
-        reach = {role: FORWARDS[self._role, source, role] for role in Role}
-        found = {one: None for role in Role if reach[role] is Reach.ALL for one in self._links.of(role)}
-        for topic in message.topics:
-            subscribers = self._topics.subscribers(topic)
-            found.update((one, None) for one in subscribers if reach[one.role] is Reach.SUBSCRIBED)
-        return [one for one in found if one is not link and one.peer != message.author]
+        to_all, to_subscribers = REACHES[self._role, source]
+        found = {one: None for role in to_all for one in self._links.of(role)}
+        for topic in message.topics if to_subscribers else ():
+            found.update((one, None) for one in self._topics.subscribers(topic) if one.role in to_subscribers)
+        author = self._links.get(message.author)
+        return [one for one in found if one is not link and one is not author]
 
     def _forward(self, message: Message, targets: Collection[Link]) -> int:
         """Encoded once, whoever it goes to."""
-        if not targets:
-            return 0
-        frame = encode_frame(encode_publish(message))
+        frame = encode_frame(encode_publish(message)) if targets else b""
         return sum(self._push(link, frame) for link in targets)
 
     def _announce(self, links: Iterable[Link], topics: Collection[str]) -> None:

@@ -1,5 +1,7 @@
 """Signed messages (libp2p specification "pubsub", policy StrictSign): each says who wrote it, and proves it."""
 
+import functools
+
 from agentmesh.errors import RemoteProtocolError
 from agentmesh.identity import Identity, PublicKey, peer_of, public_key_of, verify
 from agentmesh.protocols.floodsub.events import Message
@@ -8,6 +10,7 @@ from agentmesh.types import PeerId
 
 SIGN_PREFIX = b"libp2p-pubsub:"
 MIN_NUMBER = 2**56
+KNOWN_KEYS = 1024  # authors whose keys need not be read again
 IDENTITY_MULTIHASH = 0x00  # the peer ID holds the key itself, behind two bytes
 
 
@@ -29,14 +32,14 @@ def sign_message(identity: Identity, topic: str, data: bytes, number: int) -> Me
 
 def verify_message(message: Message) -> None:
     """Raises RemoteProtocolError unless its author signed it."""
-    if not verify(_key_of(message), SIGN_PREFIX + message.signed, message.signature):
+    if not verify(_key_of(message.author, message.key), SIGN_PREFIX + message.signed, message.signature):
         raise RemoteProtocolError("a message whose signature does not verify")
 
 
-def _key_of(message: Message) -> PublicKey:
-    encoded = message.key or _inline_key(message.author)
-    key = public_key_of(encoded)
-    if peer_of(key) != message.author:
+@functools.lru_cache(maxsize=KNOWN_KEYS)
+def _key_of(author: PeerId, encoded: bytes) -> PublicKey:
+    key = public_key_of(encoded or _inline_key(author))
+    if peer_of(key) != author:
         raise RemoteProtocolError("a message with the key of somebody else")
     return key
 

@@ -12,7 +12,7 @@ from agentmesh.errors import CredentialError
 from agentmesh.node import Node
 from agentmesh.node.announcer import DEBOUNCE
 from agentmesh.node.labels import KNOWN_TTL, MAX_KNOWN, REFUSED_TTL, LabelGate
-from agentmesh.services.labels import suffices
+from agentmesh.services.labels import Labels, suffices
 from agentmesh.types import PeerId
 from tests.node.fleet import Fleet, open_fleet
 from tests.node.loopback import app, url_of
@@ -120,9 +120,10 @@ async def test_label_gate_key(autojump_clock: MockClock) -> None:
     open_gate, strict = (LabelGate(floor, members.show, trio.current_time) for floor in ({}, {"zone": "y"}))
     for required in ((("site", "a"),), (("zone", "x"),), (("site", "b"), ("zone", "x"))):
         await open_gate.check(PEERS[0], required)
-    for gate, required in ((open_gate, (("site", "b"),)), (strict, (("site", "a"),)), (strict, ())):
+    refused: list[tuple[LabelGate, Labels]] = [(open_gate, (("site", "b"),)), (strict, (("site", "a"),)), (strict, ())]
+    for gate, labels in refused:
         with pytest.raises(CredentialError):
-            await gate.check(PEERS[0], required)
+            await gate.check(PEERS[0], labels)
     await open_gate.check(PEERS[0], (("site", "a"),))
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agentmesh.protocols.floodsub.events import CutReason, Fate, Role
-from agentmesh.protocols.floodsub.forwarding import FORWARDS, Source
+from agentmesh.protocols.floodsub.forwarding import REACHES, ROWS, Source
 from agentmesh.protocols.floodsub.limits import FloodsubLimits
 from agentmesh.testing.strategies import chunkings
 from tests.protocols.floodsub.mesh import TOPIC, Host, Mesh
@@ -16,7 +16,8 @@ TOPICS = [TOPIC, "/test/other"]
 
 
 def test_every_cell_is_decided() -> None:
-    assert set(FORWARDS) == set(itertools.product(Role, Source, Role))
+    assert set(ROWS) == set(itertools.product(Role, Source)) == set(REACHES)
+    assert {len(row) for row in ROWS.values()} == {len(Role)}
 
 
 class Meshes(RuleBasedStateMachine):
