@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import trio
 
+from agentmesh.credentials import TrustedKeys
 from agentmesh.errors import DialError, RemoteProtocolError
 from agentmesh.events import EVENTS_TOPIC, Banned, Event, KeyRotated, PolicyUpdated, UnknownEvent, is_fresh, read_event
 from agentmesh.membership.membership import Membership
@@ -23,6 +24,7 @@ FIRST_LINK_WAIT = 1.0  # seconds until a link that ended, or did not come about,
 MAX_LINK_WAIT = 60.0  # … up to this
 STEADY_TIME = 60.0  # seconds that a link lasts before its failures are forgotten
 MAX_UNREAD_EVENTS = 10_000
+MAX_VERIFIED_EVENTS = 256  # that have passed and were not applied yet, and need not be verified again
 MAX_APPLIED_EVENTS = 10_000  # that are known again; all that are fresh, unless somebody bans members by the thousand
 
 
@@ -38,13 +40,14 @@ class News:
         self._membership = membership
         self._rules = rules
         self._applied: OrderedDict[Event, None] = OrderedDict()
+        self._verified: OrderedDict[bytes, tuple[TrustedKeys, Event]] = OrderedDict()  # and by which keys
 
     def validate(self, message: Message) -> Verdict:
         """For floodsub's policy: whether a message may be delivered and passed on."""
         if EVENTS_TOPIC not in message.topics:
             return Verdict.ACCEPT
         try:
-            event = read_event(message.data, self._membership.trusted)
+            event = self._verify(message.data)
         except RemoteProtocolError as exc:
             logger.info("no event", extra={"author": message.author, "reason": exc})
             return Verdict.REJECT
@@ -55,10 +58,24 @@ class News:
         with floodsub.subscribe(EVENTS_TOPIC, MAX_UNREAD_EVENTS) as reader:
             async for message in reader:
                 try:
-                    self.apply(read_event(message.data, self._membership.trusted))
+                    self.apply(self._verified_before(message.data) or self._verify(message.data))
                 except RemoteProtocolError:  # a key that was trusted when it came is not any more
                     continue
         raise AssertionError("a reader has no end")
+
+    def _verify(self, data: bytes) -> Event:
+        """Raises RemoteProtocolError when it is no event of a key that is trusted now."""
+        trusted = self._membership.trusted
+        event = read_event(data, trusted)
+        self._verified[data] = trusted, event
+        if len(self._verified) > MAX_VERIFIED_EVENTS:
+            self._verified.popitem(last=False)
+        return event
+
+    def _verified_before(self, data: bytes) -> Event | None:
+        """What `validate` found a moment ago, if the same keys are trusted still."""
+        trusted, event = self._verified.pop(data, (None, None))
+        return event if trusted == self._membership.trusted else None
 
     def apply(self, event: Event) -> None:
         """Do what an event says, unless that is done already."""

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from agentmesh.credentials import SigningKey
+from agentmesh.credentials import SigningKey, TrustedKeys
 from agentmesh.events import (
     EVENT_WINDOW,
     EVENTS_TOPIC,
@@ -15,6 +15,7 @@ from agentmesh.events import (
     KeyRotated,
     PolicyUpdated,
     UnknownEvent,
+    read_event,
     sign_event,
 )
 from agentmesh.identity import Identity
@@ -23,11 +24,12 @@ from agentmesh.membership import news as module
 from agentmesh.membership.membership import ROTATION_SPREAD
 from agentmesh.membership.news import News
 from agentmesh.membership.rulebook import HURRY_JITTER, Rulebook
-from agentmesh.protocols.floodsub import Message, Verdict
+from agentmesh.protocols.floodsub import Message, Policy, Role, Verdict
 from agentmesh.runtime.nursery import open_background
 from agentmesh.types import PeerId
 from agentmesh.wire.messages.mesh import v1 as pb
 from tests.membership.plane import OPEN_RULES, START, Plane, membership_of, running, wall_clock
+from tests.protocols.floodsub.net import open_net
 
 PEER = PeerId.from_ed25519(bytes(32))
 
@@ -142,3 +144,27 @@ async def test_a_new_policy_is_read_within_two_seconds(autojump_clock: MockClock
         News(membership).apply(event)  # who serves nothing has no rules to read
         await trio.sleep(HURRY_JITTER)
         assert plane.calls["rules"] == 2
+
+
+async def test_an_event_is_verified_once(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = list[bytes]()
+
+    def counted(data: bytes, trusted: TrustedKeys) -> Event:
+        looks.append(data)
+        return read_event(data, trusted)
+
+    monkeypatch.setattr(module, "read_event", counted)
+    plane = Plane()
+    membership = await begun(plane)
+    news = News(membership)
+    async with open_net() as net:
+        router = await net.add(Role.ROUTER)
+        leaf = await net.add(Role.LEAF, policy=Policy(news.validate))
+        net.nursery.start_soon(news.run, leaf.floodsub)
+        await net.join(leaf, router)
+        for number, expected in ((1.0, 1), (2.0, 2)):
+            await router.floodsub.publish(EVENTS_TOPIC, sign_event(plane.keys[0], Banned(PEER, wall_clock() + number)))
+            await wait_all_tasks_blocked()
+            assert len(looks) == expected
+        net.nursery.cancel_scope.cancel()
+    assert PEER in membership.bans
