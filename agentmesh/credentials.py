@@ -23,6 +23,7 @@ from agentmesh.wire.codec import split
 
 ROLE_NODE = "mesh:role:node"
 ROLE_ROUTER = "mesh:role:router"
+ROLES = {"node": ROLE_NODE, "router": ROLE_ROUTER}  # as people call them
 ROLE_PREFIX = "mesh:role:"  # of the roles that a peer is admitted in; all others are a policy's
 CLAIMS = ("email", "group", "idp_role", "user")  # what an identity provider says of a bearer
 

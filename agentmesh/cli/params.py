@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from agentmesh.control_plane.config import parse_bind_address
-from agentmesh.control_plane.tokens import ROLES
+from agentmesh.control_plane.bind_address import parse_bind_address
+from agentmesh.credentials import ROLES
 from agentmesh.logging import FORMATTERS, LEVELS, configure_logging
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds

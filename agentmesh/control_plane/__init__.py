@@ -26,4 +26,5 @@ Its callers' side, which imports nothing of the above:
     exchange     one signed request and its answer; backoff: for how long it is tried
     routers      routers as they are listed; vouching: whether to believe a set of keys
     errors       what a call can end in
+    bind_address where a server listens, as text
 """

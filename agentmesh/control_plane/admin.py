@@ -18,7 +18,8 @@ from agentmesh.control_plane.records import BootstrapToken, Enrollment, Status, 
 from agentmesh.control_plane.refusals import bad_request, forbidden, not_found, unauthorized
 from agentmesh.control_plane.store import Store
 from agentmesh.control_plane.times import instant_text
-from agentmesh.control_plane.tokens import ROLES, TOKEN_ID, create_token
+from agentmesh.control_plane.tokens import TOKEN_ID, create_token
+from agentmesh.credentials import ROLES
 
 TOKEN_FIELDS: dict[str, tuple[type, ...]] = {
     "role": (str,),

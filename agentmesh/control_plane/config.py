@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.control_plane.dsn import parse_dsn
 from agentmesh.control_plane.oidc.trust import Trust
 from agentmesh.control_plane.policy.model import Policy
@@ -12,18 +13,6 @@ from agentmesh.control_plane.policy.model import Policy
 HOUR = 3600.0
 MAX_HONOURED_KEYS = 100  # members read them all
 MAX_REPLICATION = 20  # routers that one record is sent to
-
-
-def parse_bind_address(text: str) -> tuple[str, int]:
-    """Host and port of "0.0.0.0:8080", "[::1]:8080" or "localhost:0".
-
-    Raises:
-        ValueError: it is not host:port.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"not host:port: {text!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _bind_address(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:

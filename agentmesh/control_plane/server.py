@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 from agentmesh.abc import Transport
 from agentmesh.control_plane.app import make_app, make_metrics_app
 from agentmesh.control_plane.authority import Authority, open_authority
-from agentmesh.control_plane.config import Config, parse_bind_address
+from agentmesh.control_plane.bind_address import parse_bind_address
+from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.herald import Herald
 from agentmesh.control_plane.metrics import Metrics
 from agentmesh.control_plane.oidc.verifier import TokenVerifier, open_verifier

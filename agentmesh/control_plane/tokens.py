@@ -8,7 +8,7 @@ from collections.abc import Callable
 from agentmesh.control_plane.records import BootstrapToken, TokenOwner
 from agentmesh.control_plane.refusals import bad_request
 from agentmesh.control_plane.store import Store
-from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
+from agentmesh.credentials import ROLES
 
 PREFIX = "mesh-bt-"
 SECRET_BYTES = 16
@@ -17,7 +17,6 @@ MAX_TTL = 10 * 365 * 86400.0  # seconds
 MAX_DESCRIPTION_CHARACTERS = 1000
 
 TOKEN_ID = re.compile(r"[0-9a-f]{64}")  # sha256, in hex
-ROLES = {"node": ROLE_NODE, "router": ROLE_ROUTER}
 
 
 def token_id(value: str) -> str:

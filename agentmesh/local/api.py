@@ -9,7 +9,7 @@ import attrs
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-from agentmesh.control_plane.config import parse_bind_address
+from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.local.discover import PATH as DISCOVER_PATH
 from agentmesh.local.discover import DiscoverPage
 from agentmesh.local.listening import listen_on_port, listen_on_socket

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from agentmesh.control_plane.config import parse_bind_address
+from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.control_plane.serving import serve_http
 from agentmesh.runtime.durations import Durations
 

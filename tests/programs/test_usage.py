@@ -1,6 +1,5 @@
 """How programs are used and misused: help, versions, typing errors, files and control planes that are not there."""
 
-import importlib
 import importlib.metadata
 import logging
 import re
@@ -13,14 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from agentmesh.cli import main
+from agentmesh.cli import main, programs
 from agentmesh.cli.one import secret_in, write_secret
-from agentmesh.cli.programs import MODULES
 from tests.programs.programs import Machine
 
-COMMANDS = {name: importlib.import_module(module).command for name, module in MODULES.items()}
+COMMANDS = {name: main.get_command(click.Context(main), name) for name in programs.PROGRAMS}
 PROGRAMS: dict[str, click.Command] = {
-    name: command for name, command in COMMANDS.items() if not isinstance(command, click.Group)
+    name: command for name, command in COMMANDS.items() if command and not isinstance(command, click.Group)
 }
 MAIN_OPTIONS = {
     "control-plane": ("--bind-address", "--db-dsn", "--auto-approve-enrollment"),
