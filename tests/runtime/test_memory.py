@@ -50,7 +50,7 @@ async def open_three(
 
 async def leave_bytes(caller: Host, bob: Host, streams: int) -> list[Stream]:
     """Send to streams that nobody reads."""
-    opened = [await caller.open_stream(bob.peer, HOLD) for _ in range(streams)]
+    opened: list[Stream] = [await caller.open_stream(bob.peer, HOLD) for _ in range(streams)]
     for stream in opened:
         await stream.send_all(bytes(200 * KIB))
     await trio.sleep(1)
