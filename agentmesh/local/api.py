@@ -14,6 +14,7 @@ from agentmesh.local.discover import PATH as DISCOVER_PATH
 from agentmesh.local.discover import DiscoverPage
 from agentmesh.local.listening import listen_on_port, listen_on_socket
 from agentmesh.local.mcp import McpEndpoint
+from agentmesh.local.measured import Measured
 from agentmesh.local.models import Models
 from agentmesh.local.openai import Completions, ModelsPage
 from agentmesh.local.providers import MeshDiscovery
@@ -64,8 +65,12 @@ class LocalApi:
             Mount("/", node_pages(node, debug=True)),
         ]
         self._pages = Starlette(routes=routes)
+        self._measured = Measured(self._answer, node.figures)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._measured(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: bytes = scope["raw_path"]
         to_member = path.startswith(PREFIX) and path != DISCOVER_PATH.encode()
         app: ASGIApp = self._proxy if to_member else self._pages

@@ -56,16 +56,25 @@ class Models:
                 if self._view is seen:  # nobody else looked again meanwhile
                     await self._make()
             found = self._view.get(model, ())
+        found = self._unless_banned(found)
         own = [one for one in found if self._is_own(one)]
         others = [one for one in found if not self._is_own(one)]
         at = next(self._turn) % max(len(others), 1)
         now = trio.current_time()
-        return sorted([*own, *others[at:], *others[:at]], key=lambda one: self._failed.get(one, 0.0) > now)
+        failed = {one for one in found if self._failed.get(one, 0.0) > now}
+        self._node.figures.rejections["provider_backoff"] += len(failed)
+        return sorted([*own, *others[at:], *others[:at]], key=lambda one: one in failed)
 
     def failed(self, provider: Provider) -> None:
         """Leave it alone for a while."""
         now = trio.current_time()
         self._failed = {one: until for one, until in self._failed.items() if until > now} | {provider: now + BACKOFF}
+
+    def _unless_banned(self, found: Sequence[Provider]) -> list[Provider]:
+        bans = self._node.membership.bans
+        left = [one for one in found if one.peer not in bans]
+        self._node.figures.rejections["peer_revoked"] += len(found) - len(left)
+        return left
 
     def _is_own(self, provider: Provider) -> bool:
         return provider.peer == self._node.peer

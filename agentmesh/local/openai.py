@@ -14,6 +14,7 @@ from agentmesh.errors import MeshError
 from agentmesh.local.models import Models
 from agentmesh.local.providers import Provider
 from agentmesh.local.proxy import MeshProxy, Target
+from agentmesh.local.usage import Usage, UsageReader
 from agentmesh.node import Node
 from agentmesh.protocols.http import ERROR_HEADER, Message, Receive, Scope, Send
 from agentmesh.services import ReverseProxy
@@ -23,6 +24,12 @@ from agentmesh.services.passing import NoAnswerError
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_ATTEMPTS = 3
 ELSEWHERE = frozenset({429, 502, 503, 504})  # what another provider may answer better
+
+REJECTIONS = {  # by the code of a refusal, what it is counted as
+    "label_unattested": "label_unattested",
+    "model_not_found": "no_eligible_provider",
+    "no_available_provider": "attempts_exceeded",
+}
 
 # What was meant for this node, or for the provider that the asker thinks it talks to; and how the body was framed.
 _NOT_PASSED_ON = frozenset(
@@ -35,6 +42,7 @@ class RefusedError(MeshError):
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(text)
+        self.code = code
         self.answer = JSONResponse(
             {"error": {"message": text, "type": "invalid_request_error", "param": None, "code": code}}, status
         )
@@ -83,6 +91,8 @@ class Completions:
             body = await _read(receive)
             await self._answer(body, scope, receive, send)
         except RefusedError as exc:
+            if exc.code in REJECTIONS:
+                self.node.figures.rejections[REJECTIONS[exc.code]] += 1
             await exc.answer(scope, receive, send)
 
     async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +105,8 @@ class Completions:
         asked = {**scope, "headers": headers}
         tried = providers[:MAX_ATTEMPTS]
         for provider in tried:
-            judged = unless_elsewhere(send, is_last=provider is tried[-1])
+            self.node.figures.retries += provider is not tried[0]
+            judged = unless_elsewhere(self._counted(send, provider, model), is_last=provider is tried[-1])
             try:
                 await self._try(provider, asked, replayed(body, receive), judged)
             except (*FAILURES, NoAnswerError):
@@ -103,6 +114,24 @@ class Completions:
             else:
                 return
         raise RefusedError(503, "no_available_provider", f"no provider of {model!r} answers now")
+
+    def _counted(self, send: Send, provider: Provider, model: str) -> Send:
+        """ASGI's send, which notes what the model says that it used."""
+        readers: list[UsageReader] = []
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                readers[:] = [UsageReader(_header(message, b"content-type"))]
+            elif readers and message["type"] == "http.response.body":
+                readers[0].receive_data(message.get("body", b""))
+                if not message.get("more_body", False):
+                    readers[0].receive_data(b"")
+                    usage = readers[0].usage
+                    if usage != Usage():
+                        self.node.figures.used(str(provider.peer), model, usage.prompt, usage.completion)
+            await send(message)
+
+        return send_on
 
     async def _try(self, provider: Provider, scope: Scope, receive: Receive, send: Send) -> None:
         prefix = f"/{provider.service.type}/{provider.service.name}"
@@ -115,6 +144,11 @@ class Completions:
             raise ElsewhereError(f"{provider.service} is gone")
         app = ReverseProxy(target) if isinstance(target, str) else target
         await app({**scope, "root_path": prefix, "raw_path": path, "path": path.decode()}, receive, send)
+
+
+def _header(message: Message, wanted: bytes) -> str:
+    values = [value for name, value in message.get("headers", ()) if name.lower() == wanted]
+    return values[0].decode("latin-1") if values else ""
 
 
 def model_in(body: bytes) -> str:

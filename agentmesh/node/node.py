@@ -15,6 +15,7 @@ from agentmesh.membership.topics import MESH_TOPICS, PUBLISH, SUBSCRIBE, topic_c
 from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
 from agentmesh.node.discovery import Discovery
+from agentmesh.node.figures import ApiFigures
 from agentmesh.node.paths import Paths
 from agentmesh.node.reachability import DirectAddresses
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
@@ -44,6 +45,7 @@ class Node:
         announcer: what it tells the directory of itself.
         directory: asks its routers.
         calls: carries what `http_client` sends.
+        figures: what programs of this machine ask of it.
     """
 
     host: Host
@@ -57,6 +59,7 @@ class Node:
     _services: ServiceTable
     _paths: Paths
     calls: NamedCalls
+    figures: ApiFigures = attrs.field(factory=ApiFigures)
 
     @property
     def peer(self) -> PeerId:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from agentmesh.errors import AddressError, MeshError, StreamResetError
 from agentmesh.membership.pages import Family, Gauges, Page, Timing, make_pages
+from agentmesh.node.figures import ApiFigures
 from agentmesh.node.node import Node
 from agentmesh.protocols.directory import Operation
 from agentmesh.protocols.ping import PING_ID, ping
@@ -61,6 +62,25 @@ def _families(node: Node) -> Iterator[Family | Timing]:
     yield Family("directory_requests", "Requests to routers.", requests, ("op", "result"), counts=True)
     seconds = {op: asked.seconds[op] for op in OPERATIONS}
     yield Timing("directory_request_seconds", "How long requests to routers took.", seconds, ("op",))
+    yield from _of_programs(node.figures)
+
+
+def _of_programs(figures: ApiFigures) -> Iterator[Family | Timing]:
+    """What programs of this machine ask of the node."""
+    yield Family("requests_in_flight", "Requests of the local API under way.", figures.in_flight)
+    yield Timing("request_ttfb_seconds", "Until an answer of the local API began.", figures.first_byte, ("route",))
+    yield Timing(
+        "request_duration_seconds", "Until an answer of the local API was whole.", figures.whole, ("route", "code")
+    )
+    by_model = ("peer_id", "model", "token_type")
+    for name, text, value, labels in (
+        ("inference_tokens", "Tokens that models used, as they said.", figures.tokens, by_model),
+        ("facade_rejections", "Completions and providers that were refused.", figures.rejections, ("reason",)),
+        ("facade_retries", "Completions that another provider was asked for.", figures.retries, ()),
+        ("agents_untracked", "Requests of agents beyond those told apart.", figures.untracked, ()),
+    ):
+        yield Family(name, text, value, labels, counts=True)
+    yield Family("agents_seen", "Programs that asked, told by User-Agent.", len(figures.agents))
 
 
 def _mesh_info(node: Node) -> dict[str, Any]:

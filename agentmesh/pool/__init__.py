@@ -1,4 +1,6 @@
 """A logical agent's connections: one identity, many processes, many connections, and streams balanced over them.
 
 registry    which router serves which connection, kept where every router sees it
+table       the connections of one router: registered, fenced, limited, ended
+selection   which of them a stream gets
 """

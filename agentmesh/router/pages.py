@@ -9,10 +9,12 @@ from starlette.requests import Request
 
 from agentmesh.abc import Admission
 from agentmesh.membership.pages import Family, Gauges, Timing, make_pages
+from agentmesh.router.relay_metrics import RELAY_PREFIX, relay_families
 from agentmesh.router.router import Router
 from agentmesh.runtime.session import MuxSession
 
 PREFIX = "agentmesh_router"
+RESOURCES_PREFIX = "libp2p_rcmgr"
 REFUSED = {"per_ip_limit": "per_ip_limit", "rate_limit": "rate_limit", "handshake_limit": "scope_limit"}
 
 
@@ -20,6 +22,8 @@ def router_pages(router: Router) -> Starlette:
     """`/metrics`, `/healthz`, `/readyz` and `/debug/members`."""
     registry = CollectorRegistry()
     registry.register(Gauges(PREFIX, lambda: _families(router)))
+    registry.register(Gauges(RELAY_PREFIX, lambda: relay_families(router.relay)))
+    registry.register(Gauges(RESOURCES_PREFIX, lambda: _resources(router)))
     return make_pages(registry, lambda: router.is_ready, {"members": lambda request: _members(router, request)})
 
 
@@ -80,6 +84,14 @@ def _counters(router: Router) -> Iterator[Family]:
         ("relayed_bytes", "Bytes of all circuits, both ways.", relay.relayed_bytes, ()),
     ):
         yield Family(name, text, value, labels, counts=True)
+
+
+def _resources(router: Router) -> Iterator[Family]:
+    """As a libp2p node has it."""
+    refused = router.host.statistics().connections.refused
+    blocked = {("inbound", "system", "connection"): refused["handshake_limit"]}
+    text = "Connections that found all places of handshakes taken."
+    yield Family("blocked_resources", text, blocked, ("dir", "scope", "resource"))
 
 
 def _members(router: Router, _: Request) -> list[dict[str, Any]]:

@@ -13,22 +13,24 @@ class Durations:
     """Counts by how long it took.
 
     Attributes:
-        counts: for each of BOUNDS how many took no longer than it and longer than the one before; last, the rest.
+        bounds: seconds, ascending.
+        counts: for each of these how many took no longer than it and longer than the one before; last, the rest.
         total: seconds, of all together.
     """
 
-    counts: list[int] = attrs.Factory(lambda: [0] * (len(BOUNDS) + 1))
+    bounds: tuple[float, ...] = BOUNDS
+    counts: list[int] = attrs.Factory(lambda self: [0] * (len(self.bounds) + 1), takes_self=True)
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
     def copy(self) -> "Durations":
-        return Durations(list(self.counts), self.total)
+        return Durations(self.bounds, list(self.counts), self.total)
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
         """As Prometheus has them: for each bound how many took no longer, and all at last."""
-        names = [*map(str, BOUNDS), "+Inf"]
+        names = [*map(str, self.bounds), "+Inf"]
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))

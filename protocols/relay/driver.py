@@ -10,7 +10,7 @@ import trio
 from agentmesh.abc import Admission, Splicer, Stream, StreamLimits
 from agentmesh.errors import DialError, ErrorCode, RemoteProtocolError
 from agentmesh.protocols.relay.binding import Binding
-from agentmesh.protocols.relay.book import BookLimits, CircuitEntry, RelayBook, source_of
+from agentmesh.protocols.relay.book import BookLimits, CircuitEntry, RelayBook, Reservation, source_of
 from agentmesh.protocols.relay.circuit import Circuit
 from agentmesh.protocols.relay.events import (
     CircuitLimits,
@@ -62,9 +62,12 @@ class RelayStatistics:
     reservations: int
     circuits: int
     granted: int  # reservations, renewals among them
+    renewed: int
     opened: int  # circuits
+    closed: int  # of these
     relayed_bytes: int  # of all circuits, both directions
     refusals: dict[Status, int]  # by answer; every one of them is there from the start
+    reservation_refusals: dict[Status, int]  # those of them that were not for circuits
     data_paths: DataPathStatistics
 
 
@@ -96,8 +99,9 @@ class Relay:
         self._binding = Binding()
         self._meetings = Meetings(self.config.data_path, splicer)
         self._circuits: dict[int, Circuit] = {}
-        self._granted = self._opened = self._ended_bytes = 0
+        self._granted = self._renewed = self._opened = self._closed = self._ended_bytes = 0
         self._refusals: dict[Status, int] = dict.fromkeys(REFUSALS, 0)
+        self._reservation_refusals: dict[Status, int] = dict.fromkeys(REFUSALS, 0)
 
     def protocol(self) -> Protocol:
         """The hop protocol. It is open to anyone: who is not admitted is told so in the protocol's own words."""
@@ -110,9 +114,12 @@ class Relay:
             reservations=len(self.book.reservations),
             circuits=len(self._circuits),
             granted=self._granted,
+            renewed=self._renewed,
             opened=self._opened,
+            closed=self._closed,
             relayed_bytes=self._ended_bytes + sum(circuit.relayed_bytes for circuit in self._circuits.values()),
             refusals=dict(self._refusals),
+            reservation_refusals=dict(self._reservation_refusals),
             data_paths=self._meetings.statistics(),
         )
 
@@ -146,21 +153,25 @@ class Relay:
 
     async def _reserve(self, hop: HopListener, stream: Stream) -> None:
         now = self._wall_clock()
-        if not self._may_ask(stream):
-            await self._refuse(hop, stream, Status.PERMISSION_DENIED)
-            return
-        admitted_until = self._binding.host.admissions.expires_at(stream.peer)
-        until = math.inf if admitted_until is None else admitted_until
-        decision = self.book.reserve(stream.peer, source_of(stream.session.address), until, now)
+        is_renewal, decision = self.book.holds(stream.peer, now), self._decide(stream, now)
         if isinstance(decision, Status):
+            self._reservation_refusals[decision] += 1
             await self._refuse(hop, stream, decision)
             return
         self._granted += 1
+        self._renewed += is_renewal
         voucher = seal_voucher(self._binding.host.identity, stream.peer, decision.expires_at)
         hop.send_reservation(
             ReservationGranted(decision.expires_at, tuple(self._announced()), self.config.circuit, voucher)
         )
         await flush(hop, stream)
+
+    def _decide(self, stream: Stream, now: float) -> Reservation | Status:
+        if not self._may_ask(stream):
+            return Status.PERMISSION_DENIED
+        admitted_until = self._binding.host.admissions.expires_at(stream.peer)
+        until = math.inf if admitted_until is None else admitted_until
+        return self.book.reserve(stream.peer, source_of(stream.session.address), until, now)
 
     # ── circuits ──
 
@@ -216,10 +227,13 @@ class Relay:
             meeting.give_up()
             meeting = None
         self._opened += 1
-        hop.send_circuit(circuit.limits, None if meeting is None else meeting.offer(Side.NEAR))
-        await flush(hop, near)
-        await (meeting or circuit).carry(near, far, hop.trailing(), stop.trailing())
-        await far.aclose()
+        try:
+            hop.send_circuit(circuit.limits, None if meeting is None else meeting.offer(Side.NEAR))
+            await flush(hop, near)
+            await (meeting or circuit).carry(near, far, hop.trailing(), stop.trailing())
+            await far.aclose()
+        finally:
+            self._closed += 1
 
     async def _offer(
         self, stop: StopDialer, far: Stream, circuit: Circuit, data_path: Offer | None

@@ -4,8 +4,11 @@
     values      what they take and answer
     rules       what a registration comes to
     memory      for one router
+    sql         in SQLite, PostgreSQL, MySQL or MariaDB
+    etcd        in etcd version 3
+    opening     whichever of these a DSN names
     limits      every bound
-    errors      beside the outcomes
+    errors      what a call ends in beside its outcomes
 
 A lease is for the life of one connection: agent, connection and epoch. Each change names all three and does nothing
 once a later life has begun, so that a router that was away for long can harm nobody. Epochs are minted by the store.
@@ -16,11 +19,12 @@ from agentmesh.pool.registry.errors import (
     EpochsExhaustedError,
     IdentifierError,
     RegistryError,
+    RegistryRefusedError,
     RegistryUnavailableError,
-    RegistryVersionError,
 )
 from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.memory import MemoryRegistry
+from agentmesh.pool.registry.opening import open_registry
 from agentmesh.pool.registry.registry import ConnectionRegistry
 from agentmesh.pool.registry.values import (
     ConnectionLease,
@@ -59,7 +63,7 @@ __all__ = [
     "RegistryError",
     "RegistryLimits",
     "RegistryUnavailableError",
-    "RegistryVersionError",
+    "RegistryRefusedError",
     "ReleaseOutcome",
     "Released",
     "RenewOutcome",
@@ -69,4 +73,5 @@ __all__ = [
     "StatsReport",
     "Superseded",
     "Updated",
+    "open_registry",
 ]

@@ -1,11 +1,15 @@
 """Which store a DSN names: a file of SQLite's, a database of a PostgreSQL, MySQL or MariaDB server, or etcd."""
 
+from urllib.parse import urlsplit
+
 import attrs
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from agentmesh.control_plane.dsn import PostgresDatabase, SqliteFile, parse_dsn
 
+DEFAULT_PREFIX = "/tunnelmesh"
+ETCD_SCHEMES = {"etcd": "http", "etcds": "https"}
 MYSQL_SCHEMES = ("mysql", "mariadb")
 WITHOUT_PASSWORD = ("unix_socket", "charset")  # what may be shown of the parameters of a URL
 
@@ -21,7 +25,43 @@ class MysqlDatabase:
         return str(URL.create("mysql", url.username, None, url.host, url.port, url.database, query))
 
 
+@attrs.frozen
+class EtcdCluster:
+    """The members of an etcd cluster and where in it the registry is."""
+
+    endpoints: tuple[str, ...]  # of its HTTP gateway, as URLs
+    prefix: str = DEFAULT_PREFIX
+
+    def __str__(self) -> str:
+        return f"{','.join(self.endpoints)}{self.prefix}"
+
+
 SqlDsn = SqliteFile | PostgresDatabase | MysqlDatabase
+RegistryDsn = SqlDsn | EtcdCluster
+
+
+def parse_registry_dsn(text: str) -> RegistryDsn:
+    """The store that `text` names: etcd://host:port,host:port/prefix, etcds://… over TLS, or as for `parse_sql_dsn`.
+
+    Raises:
+        ValueError: it names none. The text of the error holds nothing of `text` but its scheme.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ETCD_SCHEMES:
+        return parse_sql_dsn(text)
+    members, _, prefix = rest.partition("/")
+    urls = [f"{ETCD_SCHEMES[scheme]}://{member}" for member in members.split(",")]
+    if not all(map(_is_endpoint, urls)):
+        raise ValueError(f"the {scheme}:// URL of the registry has a member that is no host:port")
+    return EtcdCluster(tuple(urls), f"/{prefix.strip('/')}" if prefix.strip("/") else DEFAULT_PREFIX)
+
+
+def _is_endpoint(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and parts.port) and "@" not in url and not parts.query and not parts.fragment
+    except ValueError:  # the port
+        return False
 
 
 def parse_sql_dsn(text: str) -> SqlDsn:

@@ -2,7 +2,7 @@
 
 RegistryError
 ├── RegistryUnavailableError    the store does not answer: try again later
-├── RegistryVersionError        the store holds what is not ours, or of a newer version: an operator's to mend
+├── RegistryRefusedError        the store forbids what we ask, or holds what is not ours: an operator's to mend
 ├── AmbiguousAgentError         two agents whose IDs differ in case only: name it exactly
 ├── EpochsExhaustedError        there is no higher epoch: another connection ID
 └── IdentifierError             the caller passed what no store could keep (also a ValueError): its own fault
@@ -23,8 +23,11 @@ class RegistryUnavailableError(RegistryError):
     """
 
 
-class RegistryVersionError(RegistryError):
-    """What lies in the store is of a newer version or not ours. Retrying is no use; the text says what it is."""
+class RegistryRefusedError(RegistryError):
+    """The store forbids what we ask, or what lies in it is of another version or not ours.
+
+    Retrying is no use; the text says what it is.
+    """
 
 
 class AmbiguousAgentError(RegistryError):

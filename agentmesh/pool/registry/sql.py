@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Update
 
 from agentmesh.pool.registry.dsn import SqlDsn
-from agentmesh.pool.registry.errors import AmbiguousAgentError, IdentifierError, RegistryVersionError
+from agentmesh.pool.registry.errors import AmbiguousAgentError, IdentifierError, RegistryRefusedError
 from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.registry import ConnectionRegistry
 from agentmesh.pool.registry.rules import Granted, Remembered, decide
@@ -214,7 +214,7 @@ def _lease(row: RowMapping) -> ConnectionLease:
     try:
         capabilities = tuple(map(str, json.loads(row["capabilities"])))
     except (TypeError, ValueError):
-        raise RegistryVersionError("a row of agent_connections has capabilities that are no list") from None
+        raise RegistryRefusedError("a row of agent_connections has capabilities that are no list") from None
     return ConnectionLease(
         agent_id=row["agent_id"],
         instance_id=row["instance_id"],

@@ -19,7 +19,7 @@ from agentmesh.control_plane.engines import (
     sqlite_engine,
 )
 from agentmesh.pool.registry.dsn import MysqlDatabase, SqlDsn
-from agentmesh.pool.registry.errors import RegistryUnavailableError, RegistryVersionError
+from agentmesh.pool.registry.errors import RegistryRefusedError, RegistryUnavailableError
 
 SERVER_CONNECTIONS = 16  # of one router to a server: the most changes that wait for it at once
 LOCK_TIMEOUT = 5  # seconds that MySQL has a change wait for another
@@ -53,7 +53,7 @@ class SqlDatabase:
         self._threads = trio.CapacityLimiter(connections)
 
     async def read(self, job: Job[T]) -> T:
-        """Raises RegistryUnavailableError, RegistryVersionError."""
+        """Raises RegistryUnavailableError, RegistryRefusedError."""
         return await self._until_settled(partial(_run, self._engine), job)
 
     async def write(self, job: Job[T]) -> T:
@@ -61,7 +61,7 @@ class SqlDatabase:
 
         Raises:
             RegistryUnavailableError: the database does not answer, or `max_races` others were faster.
-            RegistryVersionError: the tables are not those that we know.
+            RegistryRefusedError: the tables are not those that we know.
         """
         return await self._until_settled(self._write, job)
 
@@ -88,9 +88,9 @@ def _is_race(error: DBAPIError) -> bool:
     return code in RACES or isinstance(error, IntegrityError)
 
 
-def _translated(error: DBAPIError) -> RegistryUnavailableError | RegistryVersionError:
+def _translated(error: DBAPIError) -> RegistryUnavailableError | RegistryRefusedError:
     if isinstance(error, ProgrammingError | DataError | NotSupportedError):
-        return RegistryVersionError(f"the database does not take what a registry writes: {type(error.orig).__name__}")
+        return RegistryRefusedError(f"the database does not take what a registry writes: {type(error.orig).__name__}")
     return RegistryUnavailableError("the database does not answer")
 
 

@@ -10,7 +10,9 @@ The first line out is {"ready": true, "peer": …, "addresses": […]}; the end 
 
 Commands: connect (address), identify (peer), ping (peer, count), echo (peer, size), many (peer, size, streams: echoes
 side by side), count (peer, size), reset (peer, protocol), reserve (relay), relay_connect (address), refused (peer,
-protocol), connections, disconnect (peer), wait_connected (peer, connected).
+protocol), connections, disconnect (peer), wait_connected (peer, connected), exchange (peer, protocol, sent in
+hexadecimal: all that comes back), floodsub (peer, topic: it speaks it from then on, with that peer, and subscribes),
+publish (topic, text), heard (topic, count: waits for so many messages, gives all so far; their signatures are good).
 The host serves `/test/echo/1.0.0`: everything that comes goes back, and the end of the one direction ends the other;
 and `/test/count/1.0.0`: after the end of what comes, how many bytes it was, in decimal.
 """
@@ -38,6 +40,9 @@ from libp2p.network.config import ConnectionConfig
 from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.pubsub.floodsub import PROTOCOL_ID as FLOODSUB
+from libp2p.pubsub.floodsub import FloodSub
+from libp2p.pubsub.pubsub import Pubsub
 from libp2p.relay.circuit_v2.config import RelayConfig, RelayRole
 from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
 from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
@@ -61,6 +66,8 @@ class Peer:
         self.host = host
         self.nursery = nursery
         self.circuits = CircuitV2Transport(host, relay_protocol, RelayConfig(roles=RelayRole.STOP))
+        self.pubsub: Pubsub | None = None
+        self.messages: dict[str, list[dict[str, str]]] = {}
 
     async def do_connect(self, address: str) -> dict[str, Any]:
         info = info_from_p2p_addr(multiaddr.Multiaddr(address))
@@ -171,6 +178,42 @@ class Peer:
     async def do_disconnect(self, peer: str) -> dict[str, Any]:
         await self.host.disconnect(ID.from_string(peer))
         return {}
+
+    async def do_exchange(self, peer: str, protocol: str, sent: str) -> dict[str, Any]:
+        stream = await self.host.new_stream(ID.from_string(peer), [protocol])
+        await stream.write(bytes.fromhex(sent))
+        answer = await read_to_end(stream)
+        await stream.close()
+        return {"received": answer.hex()}
+
+    async def do_floodsub(self, peer: str, topic: str) -> dict[str, Any]:
+        """Not before: what the host says to a peer that has not admitted it yet is said once, and to nobody."""
+        self.pubsub = Pubsub(self.host, FloodSub([FLOODSUB]))
+        await self.nursery.start(self._run_pubsub, topic)
+        await self.pubsub._handle_new_peer(ID.from_string(peer))
+        while ID.from_string(peer) not in self.pubsub.peer_topics.get(topic, ()):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        return {}
+
+    async def _run_pubsub(self, topic: str, task_status: Any) -> None:
+        async with background_trio_service(self.pubsub):
+            await self.pubsub.wait_until_ready()
+            subscription = await self.pubsub.subscribe(topic)
+            heard = self.messages[topic] = []
+            task_status.started()
+            while True:
+                message = await subscription.get()
+                heard.append({"author": str(ID(message.from_id)), "text": message.data.decode()})
+
+    async def do_publish(self, topic: str, text: str) -> dict[str, Any]:
+        await self.pubsub.publish(topic, text.encode())
+        return {}
+
+    async def do_heard(self, topic: str, count: int) -> dict[str, Any]:
+        me = str(self.host.get_id())  # it tells itself what it publishes
+        while len(heard := [one for one in self.messages[topic] if one["author"] != me]) < count:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        return {"messages": heard}
 
     async def answer(self, command: dict[str, Any]) -> None:
         number, do = command.pop("id"), command.pop("do")

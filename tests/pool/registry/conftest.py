@@ -9,13 +9,14 @@ import pytest
 
 from agentmesh.control_plane import engines
 from agentmesh.pool.registry import RegistryLimits
-from tests.pool.registry.stores import Store, memory_store, sql_store
+from tests.pool.registry.stores import Store, etcd_store, memory_store, sql_store
+from tests.servers.etcd import Etcd, run_etcd
 from tests.servers.mariadb import Mariadb, run_mariadb
 from tests.servers.postgres import Postgres, run_postgres
 
 Opener = Callable[[RegistryLimits], AbstractAsyncContextManager[Store]]
 SQL_KINDS = ("sqlite", "postgres", "mariadb")
-KINDS = ("memory", *SQL_KINDS)
+KINDS = ("memory", *SQL_KINDS, "etcd")
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,12 @@ def postgres() -> Generator[Postgres]:
 @pytest.fixture(scope="session")
 def mariadb() -> Generator[Mariadb]:
     with run_mariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Generator[Etcd]:
+    with run_etcd() as server:
         yield server
 
 
@@ -44,6 +51,9 @@ def new_dsn(request: pytest.FixtureRequest, kind: str) -> str:
     if kind == "mariadb":
         mariadb: Mariadb = request.getfixturevalue("mariadb")
         return mariadb.new_dsn()
+    if kind == "etcd":
+        etcd: Etcd = request.getfixturevalue("etcd")
+        return etcd.new_dsn()
     postgres: Postgres = request.getfixturevalue("postgres")
     return postgres.new_dsn()
 
@@ -70,6 +80,8 @@ def opener(request: pytest.FixtureRequest, kind: str) -> Opener:
             return memory_store
         case "sqlite":
             return partial(sql_store, dsn=new_dsn(request, kind))
+        case "etcd":
+            return partial(etcd_store, dsn=new_dsn(request, kind))
         case _:
             return partial(sql_store, dsn=request.getfixturevalue(f"{kind}_dsn"))
 

@@ -4,10 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import httpx
 from sqlalchemy import Connection, delete, func, select, update
 
 from agentmesh.pool.registry import ConnectionRegistry, MemoryRegistry, RegistryLimits
-from agentmesh.pool.registry.dsn import parse_sql_dsn
+from agentmesh.pool.registry.dsn import EtcdCluster, parse_registry_dsn, parse_sql_dsn
+from agentmesh.pool.registry.etcd import EtcdRegistry
+from agentmesh.pool.registry.etcd_client import ANSWER_TIMEOUT, EtcdClient, get_below
+from agentmesh.pool.registry.etcd_keys import AgentKeys, read_connection
 from agentmesh.pool.registry.sql import SqlRegistry, make_tables
 from agentmesh.pool.registry.sql_database import SqlDatabase, open_sql_database
 from agentmesh.pool.registry.sql_schema import connections, metadata
@@ -86,6 +90,37 @@ async def sql_store(limits: RegistryLimits, dsn: str) -> AsyncGenerator[Store]:
             prepared.add(dsn)
         await database.write(empty)
         yield SqlStore(SqlRegistry(database, limits), database)
+
+
+class EtcdStore(Store):
+    """Its clock goes on by the leases being revoked that would have run out."""
+
+    def __init__(self, client: EtcdClient, prefix: str, limits: RegistryLimits) -> None:
+        self._client, self._prefix, self._now = client, prefix, 1_800_000_000.0
+        self._registry = EtcdRegistry(client, prefix, limits, lambda: self._now)
+
+    @property
+    def registry(self) -> EtcdRegistry:
+        return self._registry
+
+    async def advance(self, seconds: float) -> None:
+        self._now += seconds
+        (found,) = await self._client.read(get_below(f"{self._prefix}/agents/"))
+        for kv in found.kvs:
+            if "/connections/" in kv.key and read_connection(kv, None, self._now).expires_at <= self._now:
+                await self._client.revoke(kv.lease)
+
+    async def remembered(self, agent_id: str) -> int:
+        (found,) = await self._client.read(get_below(AgentKeys(self._prefix, agent_id).epochs))
+        return found.count
+
+
+@asynccontextmanager
+async def etcd_store(limits: RegistryLimits, dsn: str) -> AsyncGenerator[Store]:
+    cluster = parse_registry_dsn(dsn)
+    assert isinstance(cluster, EtcdCluster)
+    async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_TIMEOUT) as http:
+        yield EtcdStore(EtcdClient(http, cluster.endpoints), cluster.prefix, limits)
 
 
 def empty(connection: Connection) -> None:

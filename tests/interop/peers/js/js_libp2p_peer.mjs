@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { circuitRelayServer, circuitRelayTransport } from '@libp2p/circuit-relay-v2'
 import { publicKeyToProtobuf } from '@libp2p/crypto/keys'
+import { floodsub } from '@libp2p/floodsub'
 import { identify } from '@libp2p/identify'
 import { noise } from '@libp2p/noise'
 import { peerIdFromString } from '@libp2p/peer-id'
@@ -94,6 +95,9 @@ const node = await createLibp2p({
 })
 await node.handle(ECHO, serveEcho, STREAMS)
 await node.handle(COUNT, serveCount, STREAMS)
+
+let pubsub = null
+const messages = []
 
 function connectionTo (peer) {
   const found = node.getConnections(peerIdFromString(peer))
@@ -204,6 +208,34 @@ const COMMANDS = {
       await sleep(10)
     }
     throw new Error(`${connected ? 'no' : 'still a'} connection to ${peer}`)
+  },
+  async exchange ({ peer, protocol, sent }) {
+    const stream = await open(peer, protocol)
+    await send(stream, Buffer.from(sent, 'hex'))
+    const received = []
+    for await (const data of read(stream)) received.push(data)
+    return { received: Buffer.concat(received).toString('hex') }
+  },
+  // Not before: what the host says to a peer that has not admitted it yet is said once, and to nobody.
+  async floodsub ({ peer, topic }) {
+    pubsub = floodsub()(node.components)
+    pubsub.addEventListener('message', ({ detail: { from, topic, data } }) => {
+      messages.push({ topic, author: from.toString(), text: new TextDecoder().decode(data) })
+    })
+    await pubsub.start()
+    await pubsub._onPeerConnected(peerIdFromString(peer), connectionTo(peer))
+    pubsub.subscribe(topic)
+    while (!pubsub.getSubscribers(topic).some((one) => one.toString() === peer)) await sleep(10)
+    return {}
+  },
+  async publish ({ topic, text }) {
+    await pubsub.publish(topic, new TextEncoder().encode(text))
+    return {}
+  },
+  async heard ({ topic, count }) {
+    const heard = () => messages.filter((one) => one.topic === topic)
+    while (heard().length < count) await sleep(10)
+    return { messages: heard().map(({ author, text }) => ({ author, text })) }
   },
   async disconnect ({ peer }) {
     await node.hangUp(peerIdFromString(peer))

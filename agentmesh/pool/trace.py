@@ -1,0 +1,72 @@
+"""Why a stream got the connection it got, or none: the last choices of an agent, for whoever looks."""
+
+import enum
+from collections import deque
+
+import attrs
+
+MAX_TRACES = 256  # of one agent
+
+
+class WhyNot(enum.StrEnum):
+    """Why a connection is not chosen; the five tests, in their order."""
+
+    NOT_OPEN = "not_open"
+    UNSUPPORTED = "unsupported"
+    STALE = "stale"
+    FAILING = "failing"
+    FULL = "full"
+
+
+class Scope(enum.StrEnum):
+    """Where a chosen connection ends."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+
+
+@attrs.frozen
+class Considered:
+    """One connection that was looked at.
+
+    Attributes:
+        score: thousandths of a stream; None when it was not eligible.
+        why_not: and then this says why.
+    """
+
+    connection_id: str
+    epoch: int
+    score: int | None
+    why_not: WhyNot | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Trace:
+    """One choice. `chosen` is a connection's ID, "" when there was none to choose."""
+
+    trace_id: str
+    at: float
+    protocol: str
+    scope: Scope
+    considered: tuple[Considered, ...]
+    chosen: str
+
+
+class TraceRing:
+    """The last traces; older ones are forgotten."""
+
+    def __init__(self, max_traces: int = MAX_TRACES) -> None:
+        self._traces: deque[Trace] = deque(maxlen=max_traces)
+
+    def add(self, trace: Trace) -> None:
+        self._traces.append(trace)
+
+    def latest(self) -> tuple[Trace, ...]:
+        """The newest last."""
+        return tuple(self._traces)
+
+    def find(self, trace_id: str) -> Trace | None:
+        return next((trace for trace in self._traces if trace.trace_id == trace_id), None)
+
+    def __len__(self) -> int:
+        return len(self._traces)
