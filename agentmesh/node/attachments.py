@@ -11,7 +11,7 @@ import trio
 from agentmesh.control_plane.client import MeshInfo
 from agentmesh.control_plane.errors import ControlPlaneError
 from agentmesh.control_plane.routers import RouterRecord
-from agentmesh.errors import RemoteProtocolError
+from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError
 from agentmesh.node.admissions import ADMIT_ERRORS, RouterAdmissions
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.goaways import GoAways
@@ -30,10 +30,11 @@ SYNC_INTERVAL = 900.0  # seconds between two looks at the control plane's list, 
 FIRST_SHORT_SYNC = 1.0  # the same while routers are missing; doubling …
 MONITOR_INTERVAL = 60.0  # … up to this
 REPLACE_SPREAD = 20.0  # seconds within which a router that was lost is replaced, while another is held
-LOOK_FIRST = 1.5  # seconds that whoever is sent away by a full router takes to read the list again
+LOOK_FIRST = 1.5  # seconds, up to twice as many, in which whoever met a full router reads the list before the next
 LEAVE_TIMEOUT = 10.0  # seconds that the session to a router that sent us away is kept; the router keeps it for 5
 LEAVE_LOOK = 0.05  # seconds between two looks at whether it is still needed
 PROTECTION = "agentmesh-router"
+NO_PLACE = frozenset({ErrorCode.RESOURCE_LIMIT_EXCEEDED, ErrorCode.SHUTDOWN})  # a router is full, or stops
 
 GetInfo = Callable[[], Awaitable[MeshInfo]]
 WhileAttached = Callable[[PeerId], Awaitable[NoReturn]]
@@ -139,7 +140,11 @@ class Attachments:
                 session = await self.admissions.open_session(record.peer)
         except ADMIT_ERRORS as exc:
             logger.warning("not attached", extra={"router": record.peer, "reason": str(exc) or "no answer in time"})
-            self.catalogue.failed(record.peer, trio.current_time())
+            if isinstance(exc, RejectedError) and exc.code in NO_PLACE:
+                self.catalogue.refused(record.peer, trio.current_time())
+                self._look_first()
+            else:
+                self.catalogue.failed(record.peer, trio.current_time())
             self._notify()
         else:
             await self._stay_attached(record, session)
@@ -176,10 +181,18 @@ class Attachments:
         """Replace it at once; its session lasts a little longer. If it is full, look first where there is room."""
         self._reserved.discard(router)
         self._host.connections.unprotect(router, PROTECTION)
-        self._replace_at = trio.current_time() + LOOK_FIRST if reason is Reason.OVERLOADED else -math.inf
+        self._replace_at = -math.inf
+        if reason is Reason.OVERLOADED:
+            self._look_first()
         self._leaving[router].set()
         self._missing.set()
         self._notify()
+
+    def _look_first(self) -> None:
+        """While another router is held: the list that led to a router without a place is too old."""
+        look = LOOK_FIRST * (1 + self._rng.random())
+        self._replace_at = max(self._replace_at, trio.current_time() + look)
+        self._missing.set()
 
     async def _leave(self, session: MuxSession) -> None:
         """End the session to a router that sent us away: when others are held, and nothing is under way through it."""

@@ -6,15 +6,19 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from agentmesh.node.catalogue import Catalogue, State
+from agentmesh.node.catalogue import Catalogue
+from agentmesh.node.standing import State
 from agentmesh.protocols import goaway
 from agentmesh.protocols.goaway import GoAway, Reason
+from agentmesh.runtime.config import LOW_SHARE
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.session import MuxSession
 from agentmesh.types import PeerId
 
 logger = logging.getLogger(__name__)
+
+OVERLOADED_SHARE = 1 - LOW_SHARE  # of its members: what a router that is full sends away
 
 
 class GoAways:
@@ -58,7 +62,8 @@ class GoAways:
         extra = {"router": router, "reason": message.reason.value, "retry_after": message.retry_after}
         logger.info("sent away", extra=extra)
         self.received[message.reason] += 1
-        self._catalogue.sent_away(router, message.retry_after, trio.current_time())
+        share = OVERLOADED_SHARE if message.reason is Reason.OVERLOADED else 1.0
+        self._catalogue.sent_away(router, message.retry_after, trio.current_time(), share=share)
         for session in self.circuits_through(router):
             self._host.connections.retire(session)
         for callback in self._on_sent_away:

@@ -11,9 +11,11 @@ import trio
 from agentmesh.abc import Session, Stream
 from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import DialError, NotConnectedError
-from agentmesh.node.catalogue import Catalogue, State
+from agentmesh.node.catalogue import Catalogue
+from agentmesh.node.standing import State
 from agentmesh.protocols.directory import DirectoryClient, peer_key
 from agentmesh.runtime.host import Host
+from agentmesh.runtime.session import MuxSession
 from agentmesh.types import Address, PeerId, ProtocolId
 
 FIND_TIMEOUT = 5.0  # seconds to hear where a peer is
@@ -55,7 +57,7 @@ class Paths:
         The attached routers are asked for one first, all at once; with `direct`, where the peer says that it can be
         dialled is tried a moment before that. Where a peer is that they do not reach, their directory may know. Else it
         may be attached elsewhere all the same: the other routers are asked, in groups of as many addresses as the host
-        dials at once.
+        dials at once. Those that sent us away, and are still there, come last.
 
         Raises:
             NotConnectedError, DialError: as `open_stream`.
@@ -68,7 +70,7 @@ class Paths:
         for find in self._ways(peer):
             try:
                 if addresses := await find():
-                    return await self._host.connect(peer, addresses)
+                    return self._minded(await self._host.connect(peer, addresses))
             except DialError as exc:
                 failure = exc
         if (retired := self._retired(peer)) is not None:
@@ -86,6 +88,15 @@ class Paths:
             yield partial(_circuits if number else self._first_way, routers, peer)
             if not number:
                 yield partial(self._announced, peer)
+        if self._retired(peer) is None:
+            yield partial(_circuits, self._catalogue.leaving, peer)
+
+    def _minded(self, session: MuxSession) -> Session:
+        """A session through a router that sent us away is good for this stream, and not for the next."""
+        relay = _relay_of(session.address) if session.address else None
+        if relay is not None and self._catalogue.state(relay) is State.LEAVING:
+            self._host.connections.retire(session)
+        return session
 
     async def _direct_and_circuits(self, routers: Sequence[RouterRecord], peer: PeerId) -> Sequence[Address]:
         """The host tries the direct ones first: circuits come last among its transports, and each has a moment for
@@ -111,7 +122,7 @@ class Paths:
         for address in addresses:
             relay = _relay_of(address)
             state = None if relay is None else self._catalogue.state(relay)
-            if state is not State.ATTACHED:
+            if state not in (State.ATTACHED, State.LEAVING):
                 usable.setdefault(address if relay is None or state is None else relay, address)
         return list(usable.values())
 
@@ -121,7 +132,7 @@ class Paths:
         if not attached:
             return
         yield attached
-        held = {record.peer for record in attached}
+        held = {record.peer for record in (*attached, *self._catalogue.leaving)}
         others = [record for record in self._catalogue.listed if record.peer not in held]
         size = self._host.config.max_dial_addresses
         for start in range(0, len(others), size):

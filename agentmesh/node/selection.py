@@ -30,14 +30,17 @@ class Selection:
         """Whether a router may be chosen at all."""
         return all(record.labels.get(key) == value for key, value in self.selector.items())
 
-    def rank(self, record: RouterRecord, jitter: float) -> tuple[int, float]:
+    def rank(self, record: RouterRecord, jitter: float, crowd: float = 0.0) -> tuple[int, float]:
         """The place of a router in the order of choice: the lowest comes first.
 
         Args:
             jitter: 0 to 1, drawn for this choice.
+            crowd: how many are looking for a router at this moment, and have the same list. What they would make of
+                the router's load is how far it is spread.
         """
         attested = sum(record.labels.get(key) == value for key, value in self.prefer.items())
-        return -attested, load_of(record) + jitter * LOAD_JITTER
+        spread = max(crowd / record.connection_limit, LOAD_JITTER) if record.connection_limit > 0 else LOAD_JITTER
+        return -attested, load_of(record) + jitter * spread
 
     def complaint(self, records: Iterable[RouterRecord]) -> str | None:
         """What to tell a person when there are routers and the selector admits none: it, and the labels there are."""

@@ -21,10 +21,18 @@ SHED_INTERVAL = 5.0  # seconds between two looks at how many members there are
 OVERLOADED_RETRY = 300.0  # seconds for which those that were too many are to leave the router alone
 GRACE = 5.0  # seconds from the go-away until the session is closed: for what is under way on it
 MAX_TELLING = 64  # members that are told at once
+AT_ONCE = 150  # members that are all told at once; a router with more of them takes its time …
+TOLD_PER_SECOND = 50.0  # … so that those who take them in are not dialled by all at once …
+MAX_SPREAD = 20.0  # … and this many seconds at most
 DEFAULT_RETRY = 30.0  # seconds, of a router that stops and does not say how long it will be away
 
 Sent = tuple[Reason, Result]
 SENT: tuple[Sent, ...] = tuple((reason, result) for reason in (Reason.DRAINING, Reason.OVERLOADED) for result in Result)
+
+
+def spread_of(members: int, within: float = math.inf) -> float:
+    """The seconds in which so many members are told one after the other, if they are to be told `within` seconds."""
+    return 0.0 if members <= AT_ONCE else min(members / TOLD_PER_SECOND, MAX_SPREAD, within / 2)
 
 
 class Departures:
@@ -49,13 +57,18 @@ class Departures:
     def surplus(self, limits: ConnectionLimits) -> list[PeerId]:
         """Who has to go for the router to be at its low watermark, when it is at the high one; nobody when it is not.
 
-        Strangers do not count: a trim closes their connections.
+        Those who have hardly come, from another router perhaps that sent them away, go last. Strangers do not count: a
+        trim closes their connections.
         """
-        present = self._members.present
+        present, settled = self._members.present, self._members.settled
         held = len(present) + len(self._federation.peers)
         if held < limits.high_watermark:
             return []
-        return self._rng.sample(present, min(held - limits.low_watermark, len(present)))
+        surplus = min(held - limits.low_watermark, len(present))
+        if surplus <= len(settled):
+            return self._rng.sample(settled, surplus)
+        new = [member for member in present if member not in set(settled)]
+        return [*settled, *self._rng.sample(new, surplus - len(settled))]
 
     async def shed(self, host: Host) -> NoReturn:
         """Send away what is too many, until cancelled."""
@@ -65,6 +78,7 @@ class Departures:
                 await trio.sleep(SHED_INTERVAL)
                 if surplus := self.surplus(limits):
                     logger.warning("overloaded", extra={"members": len(self._members.present), "sent": len(surplus)})
+                    self._members.hold_back(OVERLOADED_RETRY)
                     nursery.start_soon(self.send_away, host, surplus, GoAway(Reason.OVERLOADED, OVERLOADED_RETRY))
 
     async def drain(self, host: Host, ttl: float) -> None:
@@ -87,13 +101,14 @@ class Departures:
             within: seconds in which they are told; who is not by then is closed like the others.
         """
         self._members.send_away(members)
-        deadline = trio.current_time() + within
+        now, step = trio.current_time(), spread_of(len(members), within) / max(len(members), 1)
         async with trio.open_nursery() as nursery:
-            for member in members:
-                nursery.start_soon(self._see_off, host, member, goaway, deadline)
+            for number, member in enumerate(members):
+                nursery.start_soon(self._see_off, host, member, goaway, now + number * step, now + within)
 
-    async def _see_off(self, host: Host, member: PeerId, goaway: GoAway, deadline: float) -> None:
+    async def _see_off(self, host: Host, member: PeerId, goaway: GoAway, at: float, deadline: float) -> None:
         with trio.move_on_at(deadline):
+            await trio.sleep_until(at)
             async with self._telling:
                 self.sent[goaway.reason, await send_goaway(host.open_stream, member, goaway)] += 1
         sessions = host.connections.sessions_of(member)

@@ -1,5 +1,6 @@
 """The members that a router holds: what admission makes of a session, and who is being sent away."""
 
+import math
 from collections.abc import Iterable
 
 import trio
@@ -13,6 +14,7 @@ from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.host import Host
 from agentmesh.types import PeerId
 
+SETTLED_TIME = 60.0  # seconds
 TAG = "agentmesh-member"
 TAG_VALUE = 10  # a session that was admitted against one that was not: 0
 
@@ -29,8 +31,9 @@ class Members:
     def __init__(self, admissions: AdmissionBook, federation: Federation) -> None:
         self._admissions = admissions
         self._federation = federation
-        self._admitted: dict[PeerId, None] = {}  # in the order in which they came
+        self._admitted: dict[PeerId, float] = {}  # since when, in the order in which they came
         self._leaving: set[PeerId] = set()
+        self._held_back_until = -math.inf
         self._is_closed = False
         self._host: Host
         admissions.on_lapse(self._lapsed)
@@ -47,6 +50,12 @@ class Members:
         return tuple(peer for peer in self._admitted if peer not in self._leaving)
 
     @property
+    def settled(self) -> tuple[PeerId, ...]:
+        """Those of them that have been here for a while."""
+        came_by = trio.current_time() - SETTLED_TIME
+        return tuple(peer for peer in self.present if self._admitted[peer] <= came_by)
+
+    @property
     def leaving(self) -> frozenset[PeerId]:
         """Those that were told to go, and whose sessions last a little longer."""
         return frozenset(self._leaving)
@@ -59,6 +68,10 @@ class Members:
     def close(self) -> None:
         """Admit nobody any more."""
         self._is_closed = True
+
+    def hold_back(self, seconds: float) -> None:
+        """For so long, do not fill up to the high watermark: some were sent away so that there is room."""
+        self._held_back_until = trio.current_time() + seconds
 
     def admit(self, peer: PeerId, credential: Credential) -> None:
         """Let a peer in whose credential has been verified.
@@ -76,13 +89,13 @@ class Members:
             self._admitted.pop(peer, None)
             self._federation.admitted(peer)
             return
-        self._admitted[peer] = None
+        self._admitted.setdefault(peer, trio.current_time())
         if peer not in self._leaving:
             self._host.connections.tag(peer, TAG, TAG_VALUE)
 
     @property
     def _is_full(self) -> bool:
-        most = self._host.config.connections.high_watermark
+        most = self._host.config.connections.high_watermark - (trio.current_time() < self._held_back_until)
         return len(self._admitted) + len(self._federation.peers) >= most
 
     def send_away(self, peers: Iterable[PeerId]) -> None:

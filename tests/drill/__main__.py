@@ -1,6 +1,7 @@
 """Drill a fleet: `python -m tests.drill --members 3000`. Exits 1 when a member was left behind, or moved too often."""
 
 import argparse
+import gc
 import logging
 import os
 import resource
@@ -24,6 +25,7 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
     logging.disable(logging.ERROR)
+    gc.set_threshold(100_000, 50, 50)  # there is much of everything, and it stays
     numbers, began = (arguments.seed, arguments.members, arguments.routers), time.monotonic()
     drill = Drill(*numbers) if arguments.hours is None else Churn(*numbers, hours=arguments.hours)
     fingerprint = run(drill.run, seed=arguments.seed)

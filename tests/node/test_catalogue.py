@@ -1,6 +1,7 @@
 """Which routers are chosen, and when again: examples, and a model that sees every order of events."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
@@ -11,17 +12,14 @@ from agentmesh.control_plane.routers import RouterRecord
 from agentmesh.errors import LocalProtocolError
 from agentmesh.node.catalogue import (
     FIRST_REDIAL_WAIT,
-    MAX_ATTEMPTS,
     MAX_ROUTERS,
     MAX_SHUN_TIME,
-    ROWS,
-    SHUN_TIME,
+    REFUSED_WAIT,
     STEADY_TIME,
-    TRANSITIONS,
+    SUSPICION_TIME,
     Catalogue,
-    Input,
-    State,
 )
+from agentmesh.node.standing import MAX_ATTEMPTS, ROWS, SHUN_TIME, TRANSITIONS, Input, State
 from agentmesh.types import Address, PeerId
 
 PEERS = [PeerId.from_ed25519(bytes([number]) * 32) for number in range(6)]
@@ -192,10 +190,10 @@ def test_a_router_that_sends_us_away_is_replaced_while_its_session_lasts() -> No
     (replacement,) = catalogue.choose(100.0)
     assert replacement.peer not in PEERS[:2]
     catalogue.lost(PEERS[0], 105.0)
-    assert catalogue.state(PEERS[0]) is State.WAITING
+    assert catalogue.state(PEERS[0]) is State.AWAY
     assert catalogue.deadline == 130.0
     catalogue.choose(130.0)
-    assert catalogue.state(PEERS[0]) is State.SUSPECT
+    assert catalogue.state(PEERS[0]) is State.FREE  # as good as any other: it has room, having sent all away
 
 
 @pytest.mark.parametrize(
@@ -206,6 +204,69 @@ def test_how_long_a_router_that_sent_us_away_is_left_alone(retry_after: float, s
     catalogue.sent_away(PEERS[0], retry_after, 100.0)
     catalogue.lost(PEERS[0], 100.0)
     assert catalogue.deadline == 100.0 + shunned
+
+
+def test_a_router_that_is_full_is_asked_again_soon_and_last_until_the_list_says_that_it_has_room() -> None:
+    full, other = record(PEERS[0], 10, 100), record(PEERS[1], 90, 100)
+    catalogue = catalogue_of(full, other, wanted=1)
+    assert catalogue.choose(0.0) == [full]
+    catalogue.refused(PEERS[0], 0.0)
+    assert catalogue.state(PEERS[0]) is State.AWAY
+    assert catalogue.deadline == REFUSED_WAIT
+    assert catalogue.choose(0.0) == [other]
+    catalogue.failed(PEERS[1], REFUSED_WAIT)
+    assert peers(catalogue.choose(REFUSED_WAIT)) == [PEERS[0]]
+    catalogue.failed(PEERS[0], REFUSED_WAIT)
+    assert catalogue.deadline == REFUSED_WAIT + FIRST_REDIAL_WAIT  # it was no failure
+    catalogue.update([record(PEERS[0], 20, 100), other])
+    catalogue.choose(REFUSED_WAIT + SUSPICION_TIME)
+    assert catalogue.state(PEERS[0]) is State.ATTACHING
+
+
+def test_whoever_is_refused_everywhere_asks_again_in_ten_seconds() -> None:
+    catalogue = catalogue_of(*RECORDS[:2])
+    for now in (0.0, REFUSED_WAIT, 2 * REFUSED_WAIT):
+        chosen = catalogue.choose(now)
+        assert chosen
+        for one in chosen:
+            catalogue.refused(one.peer, now)
+        assert catalogue.deadline == now + REFUSED_WAIT
+        assert catalogue.choose(now + REFUSED_WAIT - 1) == []
+
+
+def test_a_router_is_suspect_for_five_minutes() -> None:
+    idle, full = record(PEERS[0], 0, 100), record(PEERS[1], 90, 100)
+    for later, expected in ((SUSPICION_TIME - 1, full), (SUSPICION_TIME, idle)):
+        catalogue = catalogue_of(idle, full, wanted=1)
+        catalogue.choose(0.0)
+        catalogue.admitted(PEERS[0], 0.0)
+        catalogue.update([full])
+        catalogue.update([idle, full])
+        catalogue.lost(PEERS[0], STEADY_TIME)
+        assert catalogue.deadline == math.inf
+        assert catalogue.choose(STEADY_TIME + later) == [expected]
+
+
+@pytest.mark.parametrize("how", ["lost", "sent away"])
+def test_those_who_lose_a_router_together_do_not_all_go_to_the_one_that_has_most_room(how: str) -> None:
+    left, idle, busy = record(PEERS[0], 0, 100), record(PEERS[1], 10, 100), record(PEERS[2], 50, 100)
+    found = Counter[PeerId]()
+    for seed in range(100):
+        catalogue = Catalogue(1, Random(seed))
+        catalogue.update([left, idle, busy])
+        catalogue.choose(0.0)
+        catalogue.admitted(PEERS[0], 0.0)
+        catalogue.update([record(PEERS[0], 60, 100), idle, busy])  # of which sixty now look for a place
+        if how == "lost":
+            catalogue.lost(PEERS[0], STEADY_TIME)
+        else:
+            catalogue.sent_away(PEERS[0], 30.0, STEADY_TIME)
+        (chosen,) = catalogue.choose(STEADY_TIME)
+        found[chosen.peer] += 1
+        catalogue.admitted(chosen.peer, STEADY_TIME)
+        catalogue.lost(chosen.peer, STEADY_TIME)  # this one alone
+    assert found[PEERS[0]] == 0
+    assert 2 <= found[PEERS[2]] < found[PEERS[1]]
 
 
 def test_a_session_that_outlives_the_shunning_is_no_reason_to_wait() -> None:

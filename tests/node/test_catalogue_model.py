@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentmesh.control_plane.routers import RouterRecord
-from agentmesh.node.catalogue import MAX_SHUN_TIME, SHUN_TIME, STEADY_TIME, Catalogue
+from agentmesh.node.catalogue import MAX_SHUN_TIME, REFUSED_WAIT, STEADY_TIME, Catalogue
 from agentmesh.node.selection import Selection
+from agentmesh.node.standing import SHUN_TIME
 from agentmesh.types import PeerId
 from tests.node.test_catalogue import PEERS, RECORDS, peers
 
@@ -33,6 +34,7 @@ class Standing:
     not_before: float = -math.inf
     since: float = 0.0
     shunned_at: float = math.inf
+    has_no_place: bool = False  # for us: it sent us away, or refused us
 
 
 class Driver(RuleBasedStateMachine):
@@ -73,10 +75,11 @@ class Driver(RuleBasedStateMachine):
         left = [p for p in ready if p not in chosen]
         assert not (chosen and any(p in PREFERRED for p in left)) or all(p in PREFERRED for p in chosen)
         for peer in chosen:
-            self.model[peer].state = "attaching"
+            self.model[peer].state, self.model[peer].has_no_place = "attaching", False
         for peer in {*ready, *free}:
             if self.model[peer].not_before <= self.now:
                 self.model[peer].failures %= 6
+                self.model[peer].has_no_place = False
 
     @precondition(lambda self: self.those("attaching"))
     @rule(data=st.data())
@@ -91,6 +94,14 @@ class Driver(RuleBasedStateMachine):
         peer = data.draw(st.sampled_from(self.those("attaching")))
         self.catalogue.failed(peer, self.now)
         self.set_back(self.model[peer])
+        self.forget()
+
+    @precondition(lambda self: self.those("attaching"))
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        peer = data.draw(st.sampled_from(self.those("attaching")))
+        self.catalogue.refused(peer, self.now)
+        self.model[peer] = Standing("free", 0, self.now + REFUSED_WAIT, 0.0, self.now, has_no_place=True)
         self.forget()
 
     @precondition(lambda self: self.those("attached"))
@@ -109,7 +120,7 @@ class Driver(RuleBasedStateMachine):
         self.catalogue.lost(peer, self.now)
         standing = self.model[peer]
         if standing.state == "leaving":
-            standing.state, standing.failures = "free", 6
+            standing.state, standing.failures, standing.has_no_place = "free", 0, True
         elif self.now - standing.since < STEADY_TIME:
             self.set_back(standing)
         else:
@@ -134,7 +145,8 @@ class Driver(RuleBasedStateMachine):
         """Of whoever shuns all that there are, the one whose time comes first."""
         mine = {p: s for p, s in self.model.items() if (p in self.listed and p in MATCHING)}
         standings = mine | {p: s for p, s in self.model.items() if s.state in ("attaching", "attached")}
-        shunned = [p for p, s in standings.items() if s.state == "free" and s.failures == 6 and s.not_before > self.now]
+        waiting = {p: s for p, s in standings.items() if s.state == "free" and s.not_before > self.now}
+        shunned = [p for p, s in waiting.items() if s.failures == 6 or s.has_no_place]
         if not shunned or len(shunned) < len(standings):
             return None
         return min(shunned, key=self.cut_short)

@@ -7,7 +7,8 @@ from trio.testing import MockClock
 from agentmesh.credentials import ROLE_NODE, Credential
 from agentmesh.identity import Identity
 from agentmesh.node import Node
-from agentmesh.node.catalogue import SHUN_TIME, STEADY_TIME
+from agentmesh.node.catalogue import STEADY_TIME
+from agentmesh.node.standing import SHUN_TIME
 from agentmesh.protocols.goaway import GOAWAY_ID, GoAway, Reason, Result, send_goaway
 from agentmesh.protocols.ping import PING_ID, ping
 from agentmesh.router import Router
