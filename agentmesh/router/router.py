@@ -7,6 +7,7 @@ from functools import partial
 from random import Random, SystemRandom
 
 import attrs
+import trio
 
 from agentmesh.abc import Transport
 from agentmesh.control_plane.client import RouterLoad
@@ -92,7 +93,9 @@ class Router:
         """
         self.members.close()
         await self.lease.end(ttl)
-        await self.departures.drain(self.host, ttl)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.directory.leave)
+            await self.departures.drain(self.host, ttl)
 
 
 @asynccontextmanager

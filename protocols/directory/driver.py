@@ -113,6 +113,15 @@ class Directory:
         """Drop the records of a peer that is out of the mesh."""
         self.store.forget(peer)
 
+    async def leave(self) -> None:
+        """Hand the records over to the routers that stay, which takes some seconds at the most. Lookups are answered
+        meanwhile, and afterwards.
+
+        Cancellation: safe; the rest is not handed over.
+        """
+        await self._opened.wait()
+        await self._mover.leave()
+
     async def run(self, host: Host) -> None:
         """Learn which host this is; move records as routers come and go, and drop those whose time is over."""
         self._host = host
@@ -185,14 +194,21 @@ class Directory:
             withdrawn=not said.ttl,
             direct=request.provider is None,
         )
+        if request.provider is not None and record.withdrawn and self._knows_nothing_of(record):
+            return Answer(placed=1)
         outcome = self.store.put(record, now)
         if outcome is not Outcome.STORED:
             return self._refusal(record, outcome, now)
         if request.provider is not None:
             self._mover.receive(record)
-            return Answer(placed=1)
+            return Answer(Status.UNAVAILABLE if self._mover.is_leaving else Status.OK, placed=1)
         await self._neighbours.reach_all()
         return Answer(placed=1 + await self._mover.place(record))
+
+    def _knows_nothing_of(self, record: Record) -> bool:
+        """Whether that a provider withdraws is no news here: there is no record, and none belongs here."""
+        held = self.store.get(record.key, record.provider, trio.current_time())
+        return held is None and not self._mover.belongs(record)
 
     def _refusal(self, record: Record, outcome: Outcome, now: float) -> Answer:
         if outcome is Outcome.OUTDATED:

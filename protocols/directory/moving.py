@@ -1,4 +1,8 @@
-"""Keeping records where they belong, as routers come and go and cannot be reached for a while."""
+"""Keeping records where they belong, as routers come and go and cannot be reached for a while.
+
+That a provider has withdrawn is told to every router, and to each that comes later, for as long as the record could
+have lasted: whoever holds one because the provider told it so itself has to hear of it too.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import NoReturn
@@ -13,6 +17,7 @@ from agentmesh.types import PeerId
 MOVE_INTERVAL = 1.0  # seconds between two looks at whether the routers are still the same
 RETRY_INTERVAL = 5.0  # seconds from a placement that failed to the next attempt, with the routers still the same
 MAX_PLACING = 16  # records under way to other routers at once, when many move
+LEAVE_TIMEOUT = 5.0  # seconds to hand records over before this router leaves
 
 
 class Mover:
@@ -27,6 +32,12 @@ class Mover:
         self._store = store
         self._neighbours = neighbours
         self._astray: set[Name] = set()
+        self._is_leaving = False
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this router hands its records over, and takes none to keep."""
+        return self._is_leaving
 
     @property
     def astray(self) -> int:
@@ -35,24 +46,40 @@ class Mover:
 
     async def place(self, record: Record) -> int:
         """Place what a member said. Returns how many other routers hold it now; the rest are tried again later."""
-        return await self._settle(record, self._closest(record, self._neighbours.routers), set())
+        return await self._settle(record, self._homes(record, self._routers), set())
 
     def receive(self, record: Record) -> None:
         """Another router has placed a record here, perhaps by a list of routers that is not ours."""
-        if not self._belongs(record):
+        if not self.belongs(record) and not record.withdrawn:
             self._astray.add((record.key, record.provider))
 
     async def run(self) -> NoReturn:
         """Move records as routers come and go, and drop those whose time is over, until cancelled."""
-        before, retry_at = self._neighbours.routers, trio.current_time() + RETRY_INTERVAL
+        before, retry_at = self._routers, trio.current_time() + RETRY_INTERVAL
         while True:
             await trio.sleep(MOVE_INTERVAL)
             self._store.expire(trio.current_time())
-            after = self._neighbours.routers
+            after = self._routers
             if after != before or trio.current_time() >= retry_at:
                 lost = self._lost()
                 await self._move(self._store if after != before else lost, before, after)
                 before, retry_at = after, trio.current_time() + RETRY_INTERVAL
+
+    async def leave(self, timeout: float = LEAVE_TIMEOUT) -> None:
+        """Hand records over to the routers to which they belong without this one, which answers for them meanwhile.
+
+        Args:
+            timeout: seconds; what is not handed over by then is left to the other routers that hold it.
+        """
+        before, self._is_leaving = self._neighbours.routers, True
+        with trio.move_on_after(timeout):
+            await self._move(self._store, before, self._routers)
+
+    @property
+    def _routers(self) -> frozenset[PeerId]:
+        """Those to which records may belong."""
+        routers = self._neighbours.routers
+        return routers - {self._neighbours.me} if self._is_leaving else routers
 
     async def _move(self, records: Iterable[Record], before: Collection[PeerId], after: Collection[PeerId]) -> None:
         """Place records where they belong since the routers changed. A router that fails is asked no more meanwhile."""
@@ -76,12 +103,14 @@ class Mover:
             self._astray.add(name)
         elif held is None or held.sequence == record.sequence:
             self._astray.discard(name)
-            if placed == len(others) and not self._belongs(record):
+            if placed == len(others) and not self.belongs(record):
                 self._store.remove(record)
         return placed
 
-    def _belongs(self, record: Record) -> bool:
-        return record.direct or self._neighbours.me in self._closest(record, self._neighbours.routers)
+    def belongs(self, record: Record) -> bool:
+        """Whether a record is to be here."""
+        here = self._neighbours.me in self._closest(record, self._neighbours.routers)
+        return record.direct or here or self._is_leaving
 
     def _lost(self) -> list[Record]:
         """What is astray and still there."""
@@ -98,10 +127,15 @@ class Mover:
 
         def homes(record: Record) -> tuple[PeerId, ...]:
             if (record.key, record.provider) in self._astray:
-                return self._closest(record, after)
+                return self._homes(record, after)
+            if record.withdrawn:
+                return tuple(set(after).difference(before))
             return new_homes(record.key, before, after, count)
 
         return homes
+
+    def _homes(self, record: Record, routers: Collection[PeerId]) -> tuple[PeerId, ...]:
+        return tuple(routers) if record.withdrawn else self._closest(record, routers)
 
     def _closest(self, record: Record, routers: Collection[PeerId]) -> tuple[PeerId, ...]:
         return closest(record.key, routers, self._neighbours.replication())

@@ -51,6 +51,7 @@ class Said:
     addresses: tuple[Address, ...]
     expires_at: float
     told: PeerId
+    is_withdrawn: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -98,17 +99,17 @@ class World:
             )
 
     async def stop(self, which: int) -> None:
-        """What only this router knows is lost: nothing is of a mesh that was whole for a moment and has copies."""
+        """What only this router knows it hands over, as far as it hears the others; the rest is lost."""
         if len(self.routers) > 1:
-            name = self.name(which)
+            name, is_whole = self.name(which), trio.current_time() >= self.settled_at
             router = self.routers.pop(name)
-            for lost in [one for one, said in self.newest.items() if said.is_good and not self.holders(one)]:
-                assert trio.current_time() < self.settled_at or self.fleet.plane.replication == 1
-                del self.newest[lost]
             self.fleet.plane.routers.pop(router.peer)
             self._unsettle(SETTLING)
             await self.fleet.stop(name)
             self.fleet.plane.routers.pop(router.peer, None)
+            for lost in [one for one, said in self.newest.items() if said.is_good and not self.holders(one)]:
+                assert not is_whole, "nothing is lost of a mesh that was whole"
+                del self.newest[lost]
 
     async def cut(self, one: int, others: Collection[int]) -> None:
         """One router and some others do not hear each other any more."""
@@ -132,12 +133,20 @@ class World:
         )
         announcement = Announcement(key, tuple(one.with_peer(member.peer) for one in own), sequence, ttl)
         told = self.routers[name].peer
-        said = Said(sequence, announcement.addresses, before + ttl, told)
+        said = Said(sequence, announcement.addresses, before + ttl, told, not ttl)
         self.said[(member.peer, key), sequence] = self.newest[member.peer, key] = said
         self.told.setdefault((member.peer, key), set()).add(told)
         answer = await self._ask(who, name, Provide(announcement))
         assert answer is not None
         assert answer[0] is Status.OK
+
+    async def withdraw(self, which: int, router: int) -> None:
+        """What a member said to any router it withdraws at one."""
+        await trio.lowlevel.checkpoint()
+        if good := [name for name, said in self.newest.items() if said.is_good]:
+            peer, key = good[which % len(good)]
+            who = next(number for number, member in enumerate(self.members) if member.peer == peer)
+            await self.announce(who, KEYS.index(key), router, ttl=0.0, addresses=0)
 
     async def forge(self, who: int, victim: int, router: int) -> None:
         """A record at the addresses of another."""
@@ -175,6 +184,8 @@ class World:
             for what, key in enumerate(KEYS):
                 found = await self.look(0, what, number)
                 good = {peer: said for (peer, of), said in self.newest.items() if of == key and said.is_good}
+                gone = {peer for (peer, of), said in self.newest.items() if of == key and said.is_withdrawn}
+                assert not gone.intersection(found), "what is withdrawn is withdrawn everywhere"
                 assert {peer: said.sequence for peer, said in good.items()} == {
                     peer: found[peer].sequence for peer in good if peer in found
                 }

@@ -20,7 +20,8 @@ routers, members, keys = st.integers(0, MAX_ROUTERS - 1), st.integers(0, MEMBERS
 
 class Directories(RuleBasedStateMachine):
     """A record that was announced and has not expired is found through every router once it is quiet, and lies just
-    where it belongs; nothing expired is found at any time, and nothing but what its provider said.
+    where it belongs, also when routers have stopped meanwhile. Nothing withdrawn is found then, nothing expired at any
+    time, and nothing but what its provider said.
 
     The rules write the story down; it is played when it is over, since it takes one run of Trio.
     """
@@ -54,6 +55,10 @@ class Directories(RuleBasedStateMachine):
     @rule(who=members, what=keys, router=routers, ttl=st.sampled_from((5.0, 150.0, 900.0)), addresses=st.integers(0, 2))
     def announce(self, who: int, what: int, router: int, ttl: float, addresses: int) -> None:
         self.steps.append(lambda world: world.announce(who, what, router, ttl, addresses))
+
+    @rule(which=st.integers(0, 9), router=routers)
+    def withdraw(self, which: int, router: int) -> None:
+        self.steps.append(lambda world: world.withdraw(which, router))
 
     @rule(who=members, victim=members, router=routers)
     def forge(self, who: int, victim: int, router: int) -> None:

@@ -148,6 +148,13 @@ class Net:
         peers = [router.host.peer for router in routers]
         return Member(host, DirectoryClient(host.open_stream, lambda: peers))
 
+    async def join_as(self, member: Member, router: Router) -> DirectoryClient:
+        """The member's client of one more router, which it holds from now on."""
+        await member.host.connect(router.host.peer, router.host.addresses)
+        await wait_all_tasks_blocked()
+        admit(router.host, member.host.peer, Admission.MEMBER)
+        return DirectoryClient(member.host.open_stream, lambda: [router.host.peer])
+
 
 @asynccontextmanager
 async def open_net(routers: int = 0, *, replication: int = 2) -> AsyncGenerator[Net]:

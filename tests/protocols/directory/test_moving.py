@@ -4,9 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from agentmesh.protocols.directory import Answer, Placement
+from agentmesh.protocols.directory import Announcement, Answer, Placement
 from agentmesh.protocols.directory.lookup import LOOKUP_TIMEOUT
-from agentmesh.protocols.directory.moving import MOVE_INTERVAL, RETRY_INTERVAL
+from agentmesh.protocols.directory.moving import LEAVE_TIMEOUT, MOVE_INTERVAL, RETRY_INTERVAL
 from agentmesh.protocols.directory.placement import closest
 from agentmesh.types import PeerId
 from tests.protocols.directory.net import SERVICE, Member, Net, Router, open_net
@@ -17,6 +17,10 @@ SOON = RETRY_INTERVAL + LOOKUP_TIMEOUT + MOVE_INTERVAL
 def holders(net: Net) -> set[PeerId]:
     now = trio.current_time()
     return {router.host.peer for router in net.routers if router.directory.store.find(SERVICE, 9, now)}
+
+
+def peers_of(net: Net) -> set[PeerId]:
+    return {router.host.peer for router in net.routers}
 
 
 def homes(*routers: Router) -> set[PeerId]:
@@ -92,3 +96,67 @@ async def test_what_is_placed_here_by_another_list_of_routers_moves_on(autojump_
         assert holders(net) == {first.host.peer, away.host.peer}
         await trio.sleep(SOON)
         assert holders(net) == homes(*net.routers)
+
+
+async def test_what_is_withdrawn_is_withdrawn_at_every_router_that_holds_it(autojump_clock: MockClock) -> None:
+    """A router that a member told something keeps it, though it belongs elsewhere; and another is told to forget it."""
+    async with open_net(4) as net:
+        first, second = (router for router in net.routers if router.host.peer not in homes(*net.routers))
+        member, later = await net.add_member(first), await net.add_member(second)
+        await first.federation.reach_all()
+        await second.federation.reach_all()
+        await member.announce()
+        assert holders(net) == homes(*net.routers) | {first.host.peer}
+        client = await net.join_as(member, second)
+        assert (await client.provide(Announcement(SERVICE, sequence=2, ttl=0.0))).placed == 4
+        assert holders(net) == set()
+        assert [await one.find() for one in (member, later)] == [set(), set()]
+
+
+async def test_a_router_that_could_not_be_told_of_a_withdrawal_is_told_when_it_is_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_net(3) as net:
+        away, member = await apart(net)
+        net.network.heal(away.name)
+        await away.federation.reach_all()
+        await member.announce()
+        await trio.sleep(SOON)
+        assert away.host.peer in holders(net)
+        other = next(router for router in net.routers if router is not away)
+        client = await net.join_as(member, other)
+        net.network.block(away.name, *(router.name for router in net.routers if router is not away))
+        assert (await client.provide(Announcement(SERVICE, sequence=2, ttl=0.0))).placed == 2
+        assert holders(net) == {away.host.peer}
+        net.network.heal(away.name)
+        await trio.sleep(SOON)
+        assert holders(net) == set()
+
+
+async def test_a_router_that_leaves_hands_its_records_over_and_answers_meanwhile(autojump_clock: MockClock) -> None:
+    async with open_net(3, replication=1) as net:
+        (home,) = (router for router in net.routers if {router.host.peer} == set(closest(SERVICE, peers_of(net), 1)))
+        member, (next_home,) = await net.add_member(home), closest(SERVICE, peers_of(net) - {home.host.peer}, 1)
+        await home.federation.reach_all()
+        await member.announce()
+        assert holders(net) == {home.host.peer}
+        await home.directory.leave()
+        assert holders(net) == {home.host.peer, next_home}
+        assert await member.find() == {member.host.peer}
+        await member.announce(sequence=2)  # it holds no other router yet
+        assert holders(net) == {home.host.peer, next_home}
+        await trio.sleep(SOON)
+        assert holders(net) == {home.host.peer, next_home}, "nobody gives back what was handed over"
+
+
+async def test_a_router_that_leaves_does_not_wait_for_those_that_do_not_answer(autojump_clock: MockClock) -> None:
+    async with open_net(2, replication=1) as net:
+        first, second = net.routers
+        member = await net.add_member(first)
+        await first.federation.reach_all()
+        for number in range(200):
+            await member.announce(bytes([0x12, 0x20, number, *[0] * 31]))
+        net.network.freeze(second.name)
+        began = trio.current_time()
+        await first.directory.leave()
+        assert trio.current_time() - began <= LEAVE_TIMEOUT
