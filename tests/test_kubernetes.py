@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from agentmesh.cli.policy_file import read_policy
 from agentmesh.cli.program import STOP_TIMEOUT
-from agentmesh.cli.programs import MODULES
-from agentmesh.control_plane.config import parse_bind_address
+from agentmesh.cli.programs import PROGRAMS
+from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.membership.pages import make_pages
 from agentmesh.router.departures import GRACE
 from agentmesh.types import Address
@@ -58,7 +58,8 @@ BY_NAME = {container["name"]: container for _, container in OURS}
 
 
 def options_of(program: str) -> dict[str, click.Option]:
-    command: click.Command = importlib.import_module(MODULES[program]).command
+    assert program in PROGRAMS
+    command: click.Command = importlib.import_module(f"agentmesh.cli.{program.replace('-', '_')}").command
     return {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
 
 
