@@ -63,7 +63,8 @@ class MemoryNetwork:
         self._hosts: dict[str, SimulatedHost] = {}
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._places: dict[int, SimulatedHost] = {}  # who listens, or listened, on a number
-        self._pipes: list[LinkPipe] = []
+        self._pipes: list[LinkPipe] = []  # the open ones, and as many again at most that are not
+        self._most_pipes = 0
         self._dials = itertools.count(1)
         self._trace: deque[TraceEntry] = deque(maxlen=MAX_TRACE)
         self._healed = trio.lowlevel.ParkingLot()
@@ -191,7 +192,9 @@ class MemoryNetwork:
         out, home = (self._pipe(lane, other, connection) for lane, other in ((there, back), (back, there)))
         out.twin, home.twin = home, out
         listener.offer(PipeStream(out, home), Address.parse(f"/ip4/{there.source.ip}/tcp/{1023 + connection % 64512}"))
-        self._pipes = [*self._open_pipes(), out, home]
+        self._pipes += (out, home)
+        if len(self._pipes) > self._most_pipes:  # so that many connections cost each no more than few
+            self._most_pipes = 2 * len(self._open_pipes())
         self._record("accept", there.target.name, there.source.name, connection)
         return PipeStream(home, out)
 

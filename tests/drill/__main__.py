@@ -29,7 +29,6 @@ def main() -> int:
     numbers, began = (arguments.seed, arguments.members, arguments.routers), time.monotonic()
     drill = Drill(*numbers) if arguments.hours is None else Churn(*numbers, hours=arguments.hours)
     fingerprint = run(drill.run, seed=arguments.seed)
-    print(*drill.log, sep="\n")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"fingerprint {fingerprint}, after {time.monotonic() - began:.0f} s, {peak:.0f} MiB")
     for violation in drill.violations:

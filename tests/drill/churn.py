@@ -58,7 +58,7 @@ class Churn(Drill):
             catalogue = node.attachments.catalogue
             self._same("routers in a catalogue", {len(catalogue)}, {self.routers})
             self._same("admissions", {len(node.attachments.admissions)}, {len(node.routers)})
-        self.log.append(f"{self.hours:g} hours")
+        self._say(f"{self.hours:g} hours")
 
     def _same(self, what: str, mine: object, theirs: object) -> None:
         if mine != theirs:

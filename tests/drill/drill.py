@@ -2,6 +2,7 @@
 in turn, one fills up. On a simulated network and in virtual time; a seed does the same every time.
 """
 
+import gc
 import hashlib
 import math
 import random
@@ -116,6 +117,7 @@ class Drill:
                 self.nursery.start_soon(self._member, number)
                 await trio.sleep(1 / RAMP)
             await self._settle()
+            gc.freeze()  # all of this stays
             await self._events()
             self.nursery.cancel_scope.cancel()
         return hashlib.sha256(repr((self.log, self.dials)).encode()).hexdigest()[:16]
@@ -152,7 +154,7 @@ class Drill:
         self.members += extra
         await trio.sleep(PAUSE)
         sent = sum(count for (reason, _), count in router.departures.sent.items() if reason is Reason.OVERLOADED)
-        self.log.append(f"{sent} of {extra} were sent away again")
+        self._say(f"{sent} of {extra} were sent away again")
         if not sent:
             self.violations.append("nobody was sent away by a router that is full")
 
@@ -215,6 +217,10 @@ class Drill:
 
     # ── what is looked at ──
 
+    def _say(self, text: str) -> None:
+        self.log.append(text)
+        print(text, flush=True)
+
     def _dialed(self, number: int) -> None:
         """A member dials, and has held a router before."""
         if number in self.seen:
@@ -244,7 +250,7 @@ class Drill:
         self._look()
         times = Counter(self.moves.values())
         busiest = busiest_second([at for at, _ in self.dials[dials:]])
-        self.log.append(
+        self._say(
             f"{what}, of {held}: {self.moves.total()} moves, by members with 1, 2, ... {[times[1], times[2]]};"
             f" {len(self.dials) - dials} dials, {busiest} in one second; at rest after {self.rested_at - began:.1f} s"
         )
