@@ -49,9 +49,14 @@ class LocalConfig:
 
 
 class LocalApi:
-    """The ASGI application of one node. What is not listed in its routes is `node_pages`: metrics, debugging."""
+    """The ASGI application of one node. What is not listed in its routes is `node_pages`: metrics, debugging.
 
-    def __init__(self, node: Node) -> None:
+    Args:
+        node: whose it is.
+        socket_path: where its socket is, if there is one.
+    """
+
+    def __init__(self, node: Node, socket_path: Path | None = None) -> None:
         self._proxy = MeshProxy(node.calls.calls, node.peer)
         discovery = MeshDiscovery(node)
         models = Models(node, discovery)
@@ -62,7 +67,7 @@ class LocalApi:
             Route("/v1/models", ModelsPage(models, node)),
             Route("/v1/chat/completions", completions),
             Route("/v1/completions", completions),
-            Mount("/", node_pages(node, debug=True)),
+            Mount("/", node_pages(node, debug=True, socket_path=socket_path)),
         ]
         self._pages = Starlette(routes=routes)
         self._measured = Measured(self._answer, node.figures)
@@ -87,7 +92,7 @@ async def serve_local_api(node: Node, config: LocalConfig) -> AsyncGenerator[str
         OSError: a socket or port that is taken, too long a path, or the token's file.
         StateError: the token's file has none, or others may read it.
     """
-    app, url = LocalApi(node), None
+    app, url = LocalApi(node, config.socket_path), None
     async with AsyncExitStack() as stack:
         if config.socket_path is not None:
             listener = stack.enter_context(listen_on_socket(config.socket_path))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -23,16 +24,17 @@ OPERATIONS = (Operation.PROVIDE, Operation.FIND_PROVIDERS, Operation.FIND_PEER) 
 CONNECTIVITY_TIMEOUT = 15.0  # seconds
 
 
-def node_pages(node: Node, *, debug: bool = False) -> Starlette:
+def node_pages(node: Node, *, debug: bool = False, socket_path: Path | None = None) -> Starlette:
     """`/metrics`, `/healthz` and `/readyz`.
 
     Args:
+        socket_path: where the local API's socket is, if it has one; told on `/debug/mesh-info`.
         debug: with `/debug/mesh-info`, `/debug/network-info`, `/debug/connectivity` and `/debug/token-info`.
     """
     registry = CollectorRegistry()
     registry.register(Gauges(PREFIX, lambda: _families(node)))
     pages: dict[str, Page] = {
-        "mesh-info": lambda _: _mesh_info(node),
+        "mesh-info": lambda _: _mesh_info(node, socket_path),
         "network-info": lambda _: _network_info(node),
         "connectivity": lambda request: _connectivity(node, request),
         "token-info": lambda _: _token_info(node),
@@ -83,13 +85,14 @@ def _of_programs(figures: ApiFigures) -> Iterator[Family | Timing]:
     yield Family("agents_seen", "Programs that asked, told by User-Agent.", len(figures.agents))
 
 
-def _mesh_info(node: Node) -> dict[str, Any]:
+def _mesh_info(node: Node, socket_path: Path | None) -> dict[str, Any]:
     routers = [str(router) for router in node.routers]
     return {
         "peer_id": str(node.peer),
         "connected_peers": [str(peer) for peer in node.host.connections.peers],
         "attached_routers": routers,
         "router_peer_id": routers[0] if routers else None,
+        "local_api_socket": None if socket_path is None else str(socket_path),
     }
 
 

@@ -99,6 +99,28 @@ async def test_connectivity_to_what_is_no_peer_is_the_askers_fault(autojump_cloc
         assert (unreachable["ping_error"], unreachable["ping_latency_ms"]) == (True, None)
 
 
+async def test_pages_for_debugging_on_a_port_are_for_whoever_has_the_token(tmp_path: Path) -> None:
+    config = LocalConfig(bind_address="127.0.0.1:0", token_path=tmp_path / "token")
+    async with (
+        open_loopback(tmp_path / "mesh", "router") as mesh,
+        await mesh.node() as node,
+        serve_local_api(node, config) as url,
+        httpx.AsyncClient(base_url=url or "") as client,
+    ):
+        shown = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
+        for page in ("mesh-info", "network-info", "token-info", f"connectivity?peer_id={node.peer}"):
+            path = f"/debug/{page}"
+            assert (await client.get(path)).status_code == 401
+            assert (await client.get(path, headers={"Authorization": "Bearer wrong"})).status_code == 403
+            assert (await client.get(path, headers=shown)).status_code == 200
+        assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz", "/metrics")] == [
+            200,
+            200,
+            401,
+        ]
+        assert (await client.get("/debug/mesh-info", headers=shown)).json()["local_api_socket"] is None
+
+
 async def test_pages_on_a_port_and_on_a_socket_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "node.sock"
     async with open_loopback(tmp_path / "mesh", "router") as mesh, await mesh.node() as node:
@@ -114,7 +136,8 @@ async def test_pages_on_a_port_and_on_a_socket_of_ones_own(tmp_path: Path) -> No
                 assert (await client.get(f"{url}/debug/mesh-info")).status_code == 404
             transport = httpx.AsyncHTTPTransport(uds=str(path))
             async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-                assert (await client.get("/debug/mesh-info")).json()["peer_id"] == str(node.peer)
+                mesh_info = (await client.get("/debug/mesh-info")).json()
+                assert (mesh_info["peer_id"], mesh_info["local_api_socket"]) == (str(node.peer), str(path))
         assert not path.exists()
         async with serve_pages(node_pages(node), None) as nothing, serve_local_api(node, LocalConfig()) as nowhere:
             assert (nothing, nowhere) == (None, None)
