@@ -4,4 +4,5 @@ registry    which router serves which connection, kept where every router sees i
 table       the connections of one router: registered, fenced, limited, ended
 selection   which of them a stream gets
 controller  how many connections an agent's process has
+access      what an agent's streams may reach
 """
