@@ -58,7 +58,19 @@ class Dialer:
         """A new session to `peer`, or the one that another caller's dial brings. As `Host.connect`."""
         dial = self._dials.get(peer)
         if dial is None or dial.is_over:
-            dial = self._begin(peer, addresses)
+            dial = self._dials[peer] = self._begin(peer, addresses)
+        return await self._wait(dial)
+
+    async def connect_anew(self, peer: PeerId, addresses: Sequence[Address]) -> MuxSession:
+        """A session of the caller's own. As `Host.connect_anew`."""
+        dial = self._begin(peer, addresses)
+        try:
+            return await self._wait(dial)
+        except trio.Cancelled:
+            dial.abandon()
+            raise
+
+    async def _wait(self, dial: Dial) -> MuxSession:
         with trio.move_on_after(self._config.dial_timeout):
             await dial.wait()
         self._forget(dial)
@@ -75,7 +87,7 @@ class Dialer:
         if not attempts:
             raise DialError(f"no address of {peer} that can be dialled from here ({len(addresses)} given)")
         chosen = list(attempts)[: self._config.max_dial_addresses]
-        dial = self._dials[peer] = Dial(peer, chosen)
+        dial = Dial(peer, chosen)
         self._nursery.start_soon(self._run, dial, {address: attempts[address] for address in chosen})
         return dial
 

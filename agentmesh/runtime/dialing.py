@@ -90,6 +90,11 @@ class Dial:
             raise self._failure()
         return self._session
 
+    def abandon(self) -> None:
+        """Whoever would have had the session to itself is gone."""
+        if self._session is not None:
+            self._session.abort("nobody is there to use it")
+
     def _finish(self) -> None:
         self._done.set()
         self._tell()

@@ -173,6 +173,19 @@ class Host:
             return session
         return await self._dialer.connect(peer, addresses)
 
+    async def connect_anew(self, peer: PeerId, addresses: Sequence[Address]) -> MuxSession:
+        """One more session to `peer`, whatever stands already: for who has several, and closes them.
+
+        Raises:
+            DialError: as `connect`.
+        Cancellation: safe; no session is left.
+        """
+        if peer == self.peer:
+            raise DialError("a host does not dial itself")
+        if self.admissions.is_barred(peer):
+            raise DialError(f"{peer} is barred")
+        return await self._dialer.connect_anew(peer, addresses)
+
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> MuxStream:
         """Open a stream on the standing session to `peer`.
 
