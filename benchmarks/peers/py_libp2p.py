@@ -30,9 +30,9 @@ from libp2p.relay.circuit_v2.resources import RelayLimits
 from libp2p.relay.circuit_v2.transport import CircuitV2Transport
 from libp2p.tools.anyio_service import background_trio_service
 
+from benchmarks.audience import TOPIC, Audience, publisher_command
 from benchmarks.commands import Answer, Serve, run_worker
 from benchmarks.crowd import attach_many
-from benchmarks.fanout import TOPIC, Audience, publisher_command
 from benchmarks.traffic import caller_commands, serve
 
 BENCH = "/bench/1.0.0"

@@ -15,9 +15,9 @@ from agentmesh.protocols.relay import DataPathConfig
 from agentmesh.router import RouterConfig, open_router_as
 from agentmesh.runtime.registry import Protocol
 from agentmesh.types import Address, PeerId, ProtocolId
+from benchmarks.audience import TOPIC, Audience, publisher_command
 from benchmarks.commands import Answer, Command, Serve, run_worker
 from benchmarks.crowd import attach_many
-from benchmarks.fanout import TOPIC, Audience, publisher_command
 from benchmarks.stacks.plane import ENROLLMENT, enter
 from benchmarks.traffic import ECHO, bulk, caller_commands, receive_exactly, serve
 

@@ -1,5 +1,6 @@
 """What the control plane says reaches routers and members by floodsub, and is done there."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,13 @@ from trio.testing import MockClock
 
 from agentmesh.control_plane import publisher
 from agentmesh.control_plane.policy.open import OPEN_POLICY
+from agentmesh.credentials import SigningKey
 from agentmesh.errors import CredentialError
 from agentmesh.events import EVENTS_TOPIC, Banned, sign_event
-from agentmesh.protocols.floodsub import CutReason, Fate
+from agentmesh.identity import Identity
+from agentmesh.protocols.floodsub import CutReason, Fate, Message
+from agentmesh.protocols.floodsub.signing import SIGN_PREFIX
+from agentmesh.protocols.floodsub.wire import encode_publish
 from tests.membership.plane import wall_clock
 from tests.node.fleet import open_fleet, wait_attached
 from tests.node.loopback import app, open_loopback, url_of
@@ -41,6 +46,42 @@ async def test_a_ban_reaches_every_router_and_member_within_a_second(tmp_path: P
                 await trio.sleep(0.01)
         assert all(alice.peer in one.bans for one in (bob.membership, *(router.membership for router in routers)))
         assert (await client.get(url_of(bob))).status_code in (502, 503)
+
+
+async def test_an_event_is_signed_once_whoever_hears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the control plane, and once more as a message; it is encoded once by whoever passes it on."""
+    counts = Counter[str]()
+    signed, sent = SigningKey.sign, Identity.sign
+
+    def sign(self: SigningKey, data: bytes) -> bytes:
+        counts["event"] += 1
+        return signed(self, data)
+
+    def send(self: Identity, data: bytes) -> bytes:
+        counts["message"] += data.startswith(SIGN_PREFIX)
+        return sent(self, data)
+
+    def encode(message: Message) -> bytes:
+        counts["encoded"] += 1
+        return encode_publish(message)
+
+    async with (
+        open_loopback(tmp_path, "r1", "r2") as mesh,
+        await mesh.node() as alice,
+        await mesh.node() as bob,
+        await mesh.node() as carol,
+    ):
+        members = [alice, bob, carol]
+        await mesh.wait_linked(*members)
+        monkeypatch.setattr(SigningKey, "sign", sign)
+        monkeypatch.setattr(Identity, "sign", send)
+        monkeypatch.setattr("agentmesh.protocols.floodsub.machine.encode_publish", encode)
+        peer = Identity.generate().peer
+        await mesh.control_plane.herald.ban(peer)
+        with trio.fail_after(20):
+            while not all(peer in member.membership.bans for member in members):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+    assert counts == {"event": 1, "message": 1, "encoded": 3}
 
 
 async def test_key_rotation_integration(tmp_path: Path) -> None:
