@@ -2,23 +2,25 @@
 
 import logging
 from functools import partial
+from typing import Any
 
 import click
 import trio
 
+from agentmesh.cli.config_file import config_option
 from agentmesh.cli.params import admin_token_option, comma_separated, duration, logging_options, secret_file
 from agentmesh.cli.policy_file import policy_option
 from agentmesh.cli.program import run_program
 from agentmesh.control_plane.config import MAX_REPLICATION, Config
 from agentmesh.control_plane.dsn import parse_dsn
 from agentmesh.control_plane.oidc.trust import DEFAULT_AUDIENCE, Trust, TrustedIssuer
-from agentmesh.control_plane.policy.model import Policy
 from agentmesh.control_plane.server import open_control_plane
 
 logger = logging.getLogger(__name__)
 
 
 @click.command("control-plane")
+@config_option
 @click.option(
     "--bind-address",
     default="0.0.0.0:8080",
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 )
 @click.option(
     "--metrics-addr",
+    "metrics_address",
     metavar="HOST:PORT",
     envvar="AGENTMESH_METRICS_ADDR",
     show_envvar=True,
@@ -134,6 +137,15 @@ logger = logging.getLogger(__name__)
     help="A valid bootstrap token is enough to become a member. Without it an admin approves each.",
 )
 @click.option(
+    "--poll-interval",
+    type=duration,
+    default="30s",
+    show_default=True,
+    envvar="AGENTMESH_POLL_INTERVAL",
+    show_envvar=True,
+    help="How long those who wait for that are to wait before they ask again.",
+)
+@click.option(
     "--enroll-rate",
     type=click.FloatRange(0, min_open=True),
     default=10.0,
@@ -216,59 +228,22 @@ logger = logging.getLogger(__name__)
 )
 @logging_options
 def command(
-    bind_address: str,
-    metrics_addr: str | None,
     db_dsn: str,
     secret_dsn: str | None,
-    admin_token: str | None,
     issuers: tuple[str, ...],
     workload_issuers: tuple[str, ...],
     audiences: tuple[str, ...],
-    oidc_client_id: str,
     require_nonce: bool,
-    insecure_skip_tls_verify: bool,
-    oidc_session_ttl: float,
-    workload_session_ttl: float,
-    policy: Policy | None,
-    auto_approve_enrollment: bool,
-    enroll_rate: float,
-    enroll_burst: int,
-    biscuit_ttl: float,
-    lease_duration: float,
-    dht_replication: int,
-    mesh_reconnect_interval: float,
-    key_rotation_interval: float,
-    key_grace_period: float,
-    node_retention: float,
+    **settings: Any,
 ) -> None:
     """Run the control plane: it admits members, lists routers."""
     try:
-        config = Config(
-            bind_address=bind_address,
-            metrics_address=metrics_addr,
-            db_dsn=secret_dsn or db_dsn,
-            admin_token=admin_token,
-            trust=Trust(
-                issuers=(*map(TrustedIssuer.parse, issuers), *map(TrustedIssuer.parse_workload, workload_issuers)),
-                audiences=audiences,
-                require_nonce=require_nonce,
-            ),
-            oidc_client_id=oidc_client_id,
-            insecure_skip_tls_verify=insecure_skip_tls_verify,
-            oidc_session_ttl=oidc_session_ttl,
-            workload_session_ttl=workload_session_ttl,
-            policy=policy,
-            auto_approve_enrollment=auto_approve_enrollment,
-            enroll_rate=enroll_rate,
-            enroll_burst=enroll_burst,
-            biscuit_ttl=biscuit_ttl,
-            lease_duration=lease_duration,
-            dht_replication=dht_replication,
-            mesh_reconnect_interval=mesh_reconnect_interval,
-            key_rotation_interval=key_rotation_interval,
-            key_grace_period=key_grace_period,
-            node_retention=node_retention,
+        trust = Trust(
+            issuers=(*map(TrustedIssuer.parse, issuers), *map(TrustedIssuer.parse_workload, workload_issuers)),
+            audiences=audiences,
+            require_nonce=require_nonce,
         )
+        config = Config(db_dsn=secret_dsn or db_dsn, trust=trust, **settings)
     except ValueError as exc:
         raise click.UsageError(str(exc), click.get_current_context()) from exc
     run_program(partial(_serve, config))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 import trio
 
-from agentmesh.cli.params import secret_file
+from agentmesh.cli.params import duration, secret_file
 from agentmesh.errors import AddressError
 from agentmesh.membership import Enrollment
 from agentmesh.runtime.nursery import open_background
@@ -35,7 +35,9 @@ def label(text: str) -> tuple[str, str]:
 
 
 def membership_options(command: F) -> F:
-    """Give a command --control-plane, --bootstrap-token-path, --jwt-path and --label; `enrollment` takes them."""
+    """Give a command what `enrollment` takes: --control-plane, --bootstrap-token-path, --jwt-path, --label and
+    --retry-budget.
+    """
     for option in reversed(
         (
             click.option(
@@ -72,6 +74,13 @@ def membership_options(command: F) -> F:
                 metavar="KEY=VALUE",
                 help="A label for the control plane to attest; repeat it for more.",
             ),
+            click.option(
+                "--retry-budget",
+                type=duration,
+                default="3m",
+                show_default=True,
+                help="How long a call of the control plane is tried again while it does not answer.",
+            ),
         )
     ):
         command = option(command)
@@ -79,11 +88,21 @@ def membership_options(command: F) -> F:
 
 
 def enrollment(
-    control_plane: str, token: str | None, jwt_path: Path | None, labels: tuple[tuple[str, str], ...]
+    control_plane: str,
+    token: str | None,
+    jwt_path: Path | None,
+    labels: tuple[tuple[str, str], ...],
+    retry_budget: float,
 ) -> Enrollment:
     """What `membership_options` gave. Raises click.UsageError."""
     try:
-        return Enrollment(control_plane=control_plane, token=token, jwt_path=jwt_path, labels=dict(labels))
+        return Enrollment(
+            control_plane=control_plane,
+            token=token,
+            jwt_path=jwt_path,
+            labels=dict(labels),
+            retry_budget=retry_budget,
+        )
     except ValueError as exc:
         raise click.UsageError(str(exc), click.get_current_context()) from exc
 

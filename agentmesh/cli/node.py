@@ -15,7 +15,9 @@ from agentmesh.cli.program import run_program
 from agentmesh.local import LocalConfig, serve_local_api
 from agentmesh.membership.pages import serve_pages
 from agentmesh.node import Node, NodeConfig, Reachability, run_node
+from agentmesh.node.config import NODE_CONNECTIONS
 from agentmesh.node.pages import node_pages
+from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.services import ServiceTable
 from agentmesh.types import Address
 
@@ -100,6 +102,27 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     help="How often to look for routers while some are missing; the first looks come sooner.",
 )
 @click.option(
+    "--ready-timeout",
+    type=duration,
+    default="10s",
+    show_default=True,
+    help="How long it waits for a first router before it serves; it goes on trying all the same.",
+)
+@click.option(
+    "--high-watermark",
+    type=click.IntRange(2),
+    default=NODE_CONNECTIONS.high_watermark,
+    show_default=True,
+    help="Sessions above which some are closed, those to its routers never.",
+)
+@click.option(
+    "--low-watermark",
+    type=click.IntRange(1),
+    default=NODE_CONNECTIONS.low_watermark,
+    show_default=True,
+    help="Sessions that are left then.",
+)
+@click.option(
     "--service",
     "services",
     type=service,
@@ -149,6 +172,10 @@ def command(
     router_prefer: tuple[tuple[str, str], ...],
     require_labels: tuple[tuple[str, str], ...],
     monitor_interval: float,
+    retry_budget: float,
+    ready_timeout: float,
+    high_watermark: int,
+    low_watermark: int,
     services: tuple[Service, ...],
     data_path: bool,
     metrics_addr: str | None,
@@ -161,8 +188,12 @@ def command(
     It holds sessions to routers, and other members reach it through them. It dials through the proxy that HTTPS_PROXY
     names, but for what is in NO_PROXY.
     """
+    try:
+        connections = ConnectionLimits(high_watermark=high_watermark, low_watermark=low_watermark)
+    except ValueError as exc:
+        raise click.UsageError(str(exc), click.get_current_context()) from exc
     config = NodeConfig(
-        enrollment=enrollment(control_plane, token, jwt_path, labels),
+        enrollment=enrollment(control_plane, token, jwt_path, labels, retry_budget),
         state_dir=data_dir,
         listen=listen,
         reachability=Reachability(reachability),
@@ -171,7 +202,9 @@ def command(
         router_prefer=dict(router_prefer),
         require_labels=dict(require_labels),
         monitor_interval=monitor_interval,
+        ready_timeout=ready_timeout,
         data_path=data_path,
+        host=HostConfig(connections=connections),
     )
     local = LocalConfig(socket_path, bind_addr, api_token_path or data_dir / "api-token")
     run_program(partial(_serve, config, services, metrics_addr, local))

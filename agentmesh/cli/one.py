@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import trio
 
+from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address
 from agentmesh.cli.params import data_dir_option, logging_options, secret_file
 from agentmesh.cli.policy_file import policy_option
@@ -26,6 +27,7 @@ SECRET_BYTES = 32
 
 
 @click.command("one")
+@config_option
 @data_dir_option("mesh", "the database, the keys and the join token")
 @click.option(
     "--bind-address",
@@ -45,9 +47,18 @@ SECRET_BYTES = 32
     metavar="MULTIADDR",
     help="Where the router listens; repeat it for more. /ws behind a TCP port makes it a WebSocket, /http HTTP/2.",
 )
+@click.option(
+    "--join-usages",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="How many members the join token lets in.",
+)
 @policy_option("The policy to begin with, in YAML, instead of one by which everybody may do everything.")
 @logging_options
-def command(data_dir: Path, bind_address: str, listen: tuple[Address, ...], policy: Policy | None) -> None:
+def command(
+    data_dir: Path, bind_address: str, listen: tuple[Address, ...], join_usages: int, policy: Policy | None
+) -> None:
     """Run a whole mesh in one process, for a laptop.
 
     A control plane and a router on this machine, and two tokens in files: one with which members join for a day, and
@@ -60,6 +71,7 @@ def command(data_dir: Path, bind_address: str, listen: tuple[Address, ...], poli
         bind_address=bind_address,
         listen=listen,
         admin_token=admin_token,
+        join_usages=join_usages,
         policy=policy or OPEN_POLICY,
     )
     run_program(partial(_serve, config))

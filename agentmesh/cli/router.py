@@ -3,6 +3,7 @@
 import logging
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
@@ -11,12 +12,12 @@ from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
 from agentmesh.cli.params import data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import STOP_TIMEOUT, run_program
+from agentmesh.cli.router_bounds import Bounds, bounds_options
 from agentmesh.membership.pages import serve_pages
-from agentmesh.protocols.relay import BookLimits, CircuitLimits, DataPathConfig, RelayConfig
 from agentmesh.router import Router, RouterConfig, open_router
 from agentmesh.router.config import DEFAULT_LISTEN
 from agentmesh.router.pages import router_pages
-from agentmesh.runtime.config import ConnectionLimits, HostConfig
+from agentmesh.runtime.config import HostConfig
 from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address
 
@@ -63,41 +64,7 @@ logger = logging.getLogger(__name__)
     show_default=True,
     help="How long it is away when it stops: so long it stays listed, and members leave it alone. 0: no last lease.",
 )
-@click.option(
-    "--high-watermark",
-    type=click.IntRange(2),
-    default=4000,
-    show_default=True,
-    help="Sessions above which unauthenticated ones are closed; at so many members, some are told to go elsewhere.",
-)
-@click.option("--low-watermark", type=click.IntRange(1), help="Sessions that are left then.  [default: 15% below high]")
-@click.option(
-    "--conns-per-source-ip",
-    type=click.IntRange(1),
-    help="Connections of one address, loopback excepted.  [default: a quarter of high]",
-)
-@click.option(
-    "--relay-max-reservations", type=click.IntRange(1), help="Members it relays to.  [default: the high watermark]"
-)
-@click.option(
-    "--relay-max-circuits", type=click.IntRange(1), default=1024, show_default=True, help="Circuits of one member."
-)
-@click.option(
-    "--relay-limit-duration", type=duration, default="1h", show_default=True, help="Longest life of a circuit; 0: none."
-)
-@click.option(
-    "--relay-limit-data",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Bytes that a circuit may carry each way; 0: no limit.",
-)
-@click.option(
-    "--relay-data-path/--no-relay-data-path",
-    default=True,
-    show_default=True,
-    help="Give circuits TCP connections of their own, through the same port, where both members reach it over TCP.",
-)
+@bounds_options
 @metrics_option("/debug/members")
 @logging_options
 def command(
@@ -111,15 +78,9 @@ def command(
     tls_certificate_path: Path | None,
     lease_renew_interval: float,
     shutdown_lease_ttl: float,
-    high_watermark: int,
-    low_watermark: int | None,
-    conns_per_source_ip: int | None,
-    relay_max_reservations: int | None,
-    relay_max_circuits: int,
-    relay_limit_duration: float,
-    relay_limit_data: int,
-    relay_data_path: bool,
+    retry_budget: float,
     metrics_addr: str | None,
+    **bounds: Any,
 ) -> None:
     """Run a router: it relays for members what it cannot read.
 
@@ -128,30 +89,21 @@ def command(
     but for what is in NO_PROXY.
     """
     try:
-        given = {"low_watermark": low_watermark, "max_per_source": conns_per_source_ip}
-        limits = {name: value for name, value in given.items() if value is not None}
-        connections = ConnectionLimits(high_watermark=high_watermark, **limits)
+        bound = Bounds(**bounds)
+        connections, relay = bound.connections(), bound.relay()
     except ValueError as exc:
         raise click.UsageError(str(exc), click.get_current_context()) from exc
-    book = BookLimits(
-        max_reservations=relay_max_reservations or high_watermark,
-        max_reservations_per_source=connections.max_per_source,
-        max_circuits_per_peer=relay_max_circuits,
-    )
     config = RouterConfig(
-        enrollment=enrollment(control_plane, token, jwt_path, labels),
+        enrollment=enrollment(control_plane, token, jwt_path, labels, retry_budget),
         state_dir=data_dir,
         listen=listen,
         external_addresses=external_addr,
         tls_certificate=tls_certificate_path,
         lease_renew_interval=lease_renew_interval,
         shutdown_lease_ttl=shutdown_lease_ttl,
-        relay=RelayConfig(
-            book,
-            CircuitLimits(max_duration=relay_limit_duration, max_bytes=relay_limit_data),
-            data_path=DataPathConfig(enabled=relay_data_path),
-        ),
+        relay=relay,
         host=HostConfig(connections=connections),
+        directory=bound.directory(),
     )
     run_program(partial(_serve, config, metrics_addr), stop_timeout=STOP_TIMEOUT + shutdown_lease_ttl)
 
