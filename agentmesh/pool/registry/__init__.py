@@ -7,6 +7,7 @@
     sql         in SQLite, PostgreSQL, MySQL or MariaDB
     etcd        in etcd version 3
     opening     whichever of these a DSN names
+    keeper      keeping a router's connections listed, and knowing when not to rely on it
     limits      every bound
     errors      what a call ends in beside its outcomes
 
@@ -22,6 +23,9 @@ from agentmesh.pool.registry.errors import (
     RegistryRefusedError,
     RegistryUnavailableError,
 )
+from agentmesh.pool.registry.keeper import Keeper
+from agentmesh.pool.registry.keeper_config import Healed, KeeperConfig, KeeperEvent, Lost, Result, Unlisted
+from agentmesh.pool.registry.keeping import Kept
 from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.memory import MemoryRegistry
 from agentmesh.pool.registry.opening import open_registry
@@ -53,25 +57,33 @@ __all__ = [
     "EpochsExhaustedError",
     "Fence",
     "Full",
+    "Healed",
     "Held",
     "IdentifierError",
+    "Keeper",
+    "KeeperConfig",
+    "KeeperEvent",
+    "Kept",
     "Lapsed",
+    "Lost",
     "MemoryRegistry",
     "NewConnection",
     "RegisterOutcome",
     "Registered",
     "RegistryError",
     "RegistryLimits",
-    "RegistryUnavailableError",
     "RegistryRefusedError",
+    "RegistryUnavailableError",
     "ReleaseOutcome",
     "Released",
     "RenewOutcome",
     "Renewed",
+    "Result",
     "Stats",
     "StatsOutcome",
     "StatsReport",
     "Superseded",
+    "Unlisted",
     "Updated",
     "open_registry",
 ]

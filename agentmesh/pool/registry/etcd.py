@@ -49,6 +49,7 @@ from agentmesh.pool.registry.values import (
     StatsReport,
     Superseded,
     Updated,
+    check_retention,
     check_ttl,
 )
 from agentmesh.protocols.pool import ConnEpoch
@@ -239,6 +240,7 @@ class EtcdRegistry(ConnectionRegistry):
         raise _too_many()
 
     async def forget_fences(self, retention: float) -> int:
+        check_retention(retention)
         return await self._fences.forget_older(retention)
 
     def _agent(self, agent_id: str) -> AgentKeys:

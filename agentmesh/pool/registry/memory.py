@@ -26,6 +26,7 @@ from agentmesh.pool.registry.values import (
     StatsReport,
     Superseded,
     Updated,
+    check_retention,
     check_ttl,
     fold,
 )
@@ -114,6 +115,7 @@ class MemoryRegistry(ConnectionRegistry):
         return tuple(self._update(report) for report in reports)
 
     async def forget_fences(self, retention: float) -> int:
+        check_retention(retention)
         await trio.lowlevel.checkpoint()
         before, forgotten = self._clock() - retention, 0
         for agent in self._agents.values():

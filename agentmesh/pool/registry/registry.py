@@ -84,4 +84,7 @@ class ConnectionRegistry(ABC):
         """Stop remembering, one by one, the epochs of connections that ended more than `retention` seconds ago.
 
         Their agent's highest epoch stays known, so that no epoch ever comes again. Returns how many were forgotten.
+
+        Args:
+            retention: not less than 0. (In etcd it counts from the last registration or release, by routers' clocks.)
         """

@@ -33,6 +33,7 @@ from agentmesh.pool.registry.values import (
     StatsReport,
     Superseded,
     Updated,
+    check_retention,
     check_ttl,
     fold,
 )
@@ -74,6 +75,7 @@ class SqlRegistry(ConnectionRegistry):
         return await self._database.write(partial(self._report, reports=reports)) if reports else ()
 
     async def forget_fences(self, retention: float) -> int:
+        check_retention(retention)
         forgotten = 0
         while True:
             ended = await self._database.read(partial(self._ended, retention=retention))

@@ -42,6 +42,12 @@ def check_ttl(ttl: float, max_ttl: float) -> None:
         raise IdentifierError(f"a lease lasts up to {max_ttl} seconds, not {ttl}")
 
 
+def check_retention(retention: float) -> None:
+    """Raises IdentifierError for a negative one: what lives is not forgotten."""
+    if not retention >= 0:
+        raise IdentifierError(f"nothing is retained for {retention} seconds")
+
+
 def fold(agent_id: str) -> str:
     """What all spellings of an agent's ID have in common; IDs are ASCII."""
     return agent_id.lower()

@@ -6,9 +6,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from agentmesh.control_plane import engines
-from agentmesh.pool.registry import RegistryLimits
+from agentmesh.pool.registry import MemoryRegistry, RegistryLimits
+from tests.pool.registry.routers import Router, router_on
 from tests.pool.registry.stores import Store, etcd_store, memory_store, sql_store
 from tests.servers.etcd import Etcd, run_etcd
 from tests.servers.mariadb import Mariadb, run_mariadb
@@ -94,4 +96,16 @@ def open_store(request: pytest.FixtureRequest) -> Opener:
 @pytest.fixture
 async def store(open_store: Opener) -> AsyncGenerator[Store]:
     async with open_store(RegistryLimits()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def memory(autojump_clock: MockClock) -> MemoryRegistry:
+    """A registry in memory on virtual time."""
+    return MemoryRegistry(clock=autojump_clock.current_time)
+
+
+@pytest.fixture
+async def router(memory: MemoryRegistry) -> AsyncGenerator[Router]:
+    async with router_on(memory) as opened:
         yield opened

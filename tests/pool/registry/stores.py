@@ -1,7 +1,7 @@
 """A registry on each kind of store, whose clock a test moves."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Set
 from contextlib import asynccontextmanager
 
 import httpx
@@ -11,10 +11,13 @@ from agentmesh.pool.registry import ConnectionRegistry, MemoryRegistry, Registry
 from agentmesh.pool.registry.dsn import EtcdCluster, parse_registry_dsn, parse_sql_dsn
 from agentmesh.pool.registry.etcd import EtcdRegistry
 from agentmesh.pool.registry.etcd_client import ANSWER_TIMEOUT, EtcdClient, get_below
+from agentmesh.pool.registry.etcd_client import delete as delete_key
 from agentmesh.pool.registry.etcd_keys import AgentKeys, read_connection
 from agentmesh.pool.registry.sql import SqlRegistry, make_tables
 from agentmesh.pool.registry.sql_database import SqlDatabase, open_sql_database
 from agentmesh.pool.registry.sql_schema import connections, metadata
+
+Keys = Set[tuple[str, str]]
 
 prepared: set[str] = set()  # databases where the tables are there
 
@@ -31,8 +34,21 @@ class Store(ABC):
     def registry(self) -> ConnectionRegistry: ...
 
     @abstractmethod
-    async def advance(self, seconds: float) -> None:
-        """Have the store's clock go on."""
+    async def advance(self, seconds: float, ended: Keys | None = None) -> None:
+        """Have the store's clock go on.
+
+        Args:
+            ended: the agents and IDs of connections whose leases have run out then; None: to be found out.
+        """
+
+    async def forget_all(self) -> int:
+        """Forget the epochs of all connections that have ended. How many."""
+        return await self.registry.forget_fences(0)
+
+    def of_router(self, skew: float) -> ConnectionRegistry:
+        """That of a router whose clock is off by `skew` seconds, on the same store."""
+        del skew
+        return self.registry
 
     @abstractmethod
     async def remembered(self, agent_id: str) -> int:
@@ -48,7 +64,7 @@ class MemoryStore(Store):
     def registry(self) -> MemoryRegistry:
         return self._registry
 
-    async def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float, ended: Keys | None = None) -> None:
         self._now += seconds
 
     async def remembered(self, agent_id: str) -> int:
@@ -70,7 +86,7 @@ class SqlStore(Store):
     def registry(self) -> SqlRegistry:
         return self._registry
 
-    async def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float, ended: Keys | None = None) -> None:
         past = round(seconds * 1000)
         rows = connections.c
         moved = update(connections).values(expires_at=rows.expires_at - past, stats_at=rows.stats_at - past)
@@ -103,12 +119,23 @@ class EtcdStore(Store):
     def registry(self) -> EtcdRegistry:
         return self._registry
 
-    async def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float, ended: Keys | None = None) -> None:
         self._now += seconds
         (found,) = await self._client.read(get_below(f"{self._prefix}/agents/"))
         for kv in found.kvs:
-            if "/connections/" in kv.key and read_connection(kv, None, self._now).expires_at <= self._now:
+            if "/connections/" not in kv.key:
+                continue
+            agent_id, _, connection_id = kv.key.removeprefix(f"{self._prefix}/agents/").split("/")
+            is_over = read_connection(kv, None, self._now).expires_at <= self._now
+            if is_over if ended is None else (agent_id, connection_id) in ended:
                 await self._client.revoke(kv.lease)
+
+    async def forget_all(self) -> int:
+        """As a router does whose clock is far ahead: epochs are as old as routers' clocks said."""
+        return await self.of_router(1e6).forget_fences(0)
+
+    def of_router(self, skew: float) -> EtcdRegistry:
+        return EtcdRegistry(self._client, self._prefix, self._registry.limits, lambda: self._now + skew)
 
     async def remembered(self, agent_id: str) -> int:
         (found,) = await self._client.read(get_below(AgentKeys(self._prefix, agent_id).epochs))
@@ -117,10 +144,14 @@ class EtcdStore(Store):
 
 @asynccontextmanager
 async def etcd_store(limits: RegistryLimits, dsn: str) -> AsyncGenerator[Store]:
+    """Below a prefix, where everything is deleted first."""
     cluster = parse_registry_dsn(dsn)
     assert isinstance(cluster, EtcdCluster)
     async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_TIMEOUT) as http:
-        yield EtcdStore(EtcdClient(http, cluster.endpoints), cluster.prefix, limits)
+        client = EtcdClient(http, cluster.endpoints)
+        (found,) = await client.read(get_below(f"{cluster.prefix}/"))
+        await client.write_if([], *(delete_key(kv.key) for kv in found.kvs))
+        yield EtcdStore(client, cluster.prefix, limits)
 
 
 def empty(connection: Connection) -> None:

@@ -86,6 +86,16 @@ async def test_a_batch_of_reports_is_bounded(open_store: Opener) -> None:
             await store.registry.update_connection_stats([StatsReport(fence, Stats())] * 3)
 
 
+async def test_what_lives_is_not_forgotten(open_store: Opener) -> None:
+    async with open_store(RegistryLimits()) as store:
+        await register(store)
+        for retention in (-1.0, float("nan")):
+            with pytest.raises(IdentifierError):
+                await store.registry.forget_fences(retention)
+        assert await store.registry.forget_fences(0) == 0
+        assert await listed(store) == [("conn-1", 1)]
+
+
 async def test_an_answer_is_bounded(open_store: Opener) -> None:
     async with open_store(RegistryLimits(max_listed=3)) as store:
         for number in range(5):
