@@ -2,6 +2,7 @@
 
 import queue
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import outcome
@@ -12,9 +13,14 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Trio as a guest of this thread. It runs while `do` waits for something, and stands still in between."""
+    """Trio as a guest of this thread. It runs while `do` waits for something, and stands still in between.
 
-    def __init__(self) -> None:
+    Args:
+        world: the block that everything is done in.
+    """
+
+    def __init__(self, world: AbstractAsyncContextManager[object]) -> None:
+        self._world = world
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._scope = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -26,7 +32,7 @@ class Loop:
             clock=MockClock(autojump_threshold=0),
         )
         while self._token is None:
-            self._jobs.get()()
+            self._step()
 
     def do(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run it to its end, and all else beside it."""
@@ -37,27 +43,31 @@ class Loop:
 
         assert self._token is not None
         self._token.run_sync_soon(self._wanted.send_nowait, run)
-        while not results and self._ended is None:
-            self._jobs.get()()
-        if self._ended is not None:
-            self._ended.unwrap()
+        while not results:
+            self._step()
         return results[0].unwrap()
 
     def close(self) -> None:
         """End what was begun."""
-        assert self._token is not None
         if self._ended is None:
+            assert self._token is not None
             self._token.run_sync_soon(self._scope.cancel)
-        while self._ended is None:
-            self._jobs.get()()
-        self._ended.unwrap()
+            while self._ended is None:
+                self._step()
+
+    def _step(self) -> None:
+        """The next thing to do. Raises what ended the block, once."""
+        self._jobs.get()()
+        if self._ended is not None:
+            self._ended.unwrap()
 
     async def _main(self) -> None:
         self._wanted, wanted = trio.open_memory_channel[Callable[[], Awaitable[None]]](1)
-        self._token = trio.lowlevel.current_trio_token()
         with self._scope:
-            async for work in wanted:
-                await work()
+            async with self._world:
+                self._token = trio.lowlevel.current_trio_token()
+                async for work in wanted:
+                    await work()
 
     def _end(self, ended: outcome.Outcome[None]) -> None:
         self._ended = ended

@@ -1,8 +1,8 @@
 """A node's attachments in every order of lists, losses, go-aways and clock: real routers, the real driver."""
 
 import random
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from typing import cast
 
@@ -23,7 +23,7 @@ from agentmesh.runtime.config import HostConfig, SessionConfig
 from agentmesh.testing.clock import deterministic_schedule
 from agentmesh.types import PeerId
 from tests.membership.plane import Plane
-from tests.node.fleet import Fleet, open_fleet
+from tests.node.fleet import open_fleet
 from tests.node.machine import Loop
 from tests.soak.census import CONTAINERS, attributes
 
@@ -44,19 +44,22 @@ class Member(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stack = AsyncExitStack()
-        self.schedule = deterministic_schedule(0)
-        self.schedule.__enter__()
+        self.schedule = ExitStack()
+        self.schedule.enter_context(deterministic_schedule(0))
         self.routers = dict[str, Router]()
         self.told = dict[PeerId, float]()  # for how long at least each is about to say that it is to be left alone
         self.shunned = dict[PeerId, tuple[float, float]]()  # since when, and until when
         self.order: Sequence[PeerId] = ()
         self.wrong = list[str]()
-        self.loop = Loop()
-        self.loop.do(self.open)
+        self.loop = Loop(self.world())
+
+    @asynccontextmanager
+    async def world(self) -> AsyncGenerator[None]:
+        async with open_fleet(Plane(ttl=30 * 86400.0)) as self.fleet:
+            await self.open()
+            yield
 
     async def open(self) -> None:
-        self.fleet: Fleet = await self.stack.enter_async_context(open_fleet(Plane(ttl=30 * 86400.0)))
         for name in NAMES:
             self.routers[name] = await self.fleet.router(name, identity=identity_of(name), host=QUIET)
         self.plane = self.fleet.plane
@@ -69,12 +72,8 @@ class Member(RuleBasedStateMachine):
         self.look()
 
     def teardown(self) -> None:
-        try:
+        with self.schedule, closing(self.loop):
             self.rest()
-            self.loop.do(self.stack.aclose)
-            self.loop.close()
-        finally:
-            self.schedule.__exit__(None, None, None)
 
     # ── what happens ──
 
