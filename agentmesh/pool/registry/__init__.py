@@ -6,6 +6,7 @@
     memory      for one router
     sql         in SQLite, PostgreSQL, MySQL or MariaDB
     etcd        in etcd version 3
+    legacy      what becomes of the leases of before
     opening     whichever of these a DSN names
     keeper      keeping a router's connections listed, and knowing when not to rely on it
     limits      every bound

@@ -14,6 +14,7 @@ import httpx
 import trio
 
 from agentmesh.pool.registry import etcd_keys as keys
+from agentmesh.pool.registry import etcd_legacy
 from agentmesh.pool.registry.dsn import EtcdCluster
 from agentmesh.pool.registry.errors import AmbiguousAgentError, IdentifierError, RegistryError, RegistryUnavailableError
 from agentmesh.pool.registry.etcd_client import (
@@ -279,8 +280,13 @@ def _too_many() -> RegistryUnavailableError:
 async def open_etcd_registry(
     cluster: EtcdCluster, limits: RegistryLimits | None = None, wall_clock: Callable[[], float] = time.time
 ) -> AsyncGenerator[EtcdRegistry]:
-    """The registry in an etcd cluster. Nothing is asked of it yet."""
+    """The registry in an etcd cluster. Leases of before are copied into it first.
+
+    Raises:
+        RegistryUnavailableError: etcd does not answer.
+    """
     bounds = httpx.Limits(max_connections=MAX_CONNECTIONS)
     async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_TIMEOUT, limits=bounds) as http:
         client = EtcdClient(http, cluster.endpoints)
+        await etcd_legacy.migrate(client, cluster.prefix, wall_clock)
         yield EtcdRegistry(client, cluster.prefix, limits or RegistryLimits(), wall_clock)

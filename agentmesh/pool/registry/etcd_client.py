@@ -4,7 +4,7 @@ Numbers of 64 bits are strings there, keys and values base64. Made against 3.4; 
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,6 +14,8 @@ import trio
 from agentmesh.pool.registry.errors import RegistryError, RegistryRefusedError, RegistryUnavailableError
 
 ANSWER_TIMEOUT = 5.0  # seconds for one request, whichever member answers
+
+PAGE = 500  # keys of one reading
 
 # gRPC's codes, as the gateway passes them on.
 NOT_FOUND = 5
@@ -104,6 +106,17 @@ class EtcdClient:
         """As of one moment."""
         answer = await self._call("/v3/kv/txn", {"success": asked})
         return [_found(response.get("response_range", {})) for response in answer.get("responses", [])]
+
+    async def read_all(self, prefix: str, keep: Callable[[KeyValue], bool]) -> list[KeyValue]:
+        """The keys that begin with `prefix` and are to be kept, in their order; read in pages, not as of one moment."""
+        found: list[KeyValue] = []
+        after = ""
+        while True:
+            (page,) = await self.read(get_below(prefix, PAGE, after=after))
+            found += filter(keep, page.kvs)
+            if len(page.kvs) < PAGE:
+                return found
+            after = page.kvs[-1].key
 
     async def write_if(self, conditions: Sequence[Json], *changes: Json) -> bool:
         """Make all changes if all conditions hold, else none.

@@ -16,7 +16,6 @@ from agentmesh.pool.registry.etcd_client import (
 from agentmesh.pool.registry.etcd_keys import AgentKeys
 
 MAX_FORGOTTEN = 50  # in one transaction: etcd takes 128 conditions
-PAGE = 500  # keys of one reading
 
 
 class EtcdFences:
@@ -40,7 +39,7 @@ class EtcdFences:
         """Forget those of ended connections that were written more than `retention` seconds ago. How many it were."""
         before, forgotten = self._wall_clock() - retention, 0
         agents: dict[str, list[KeyValue]] = {}
-        for kv in await self._epochs():
+        for kv in await self._client.read_all(f"{self._prefix}/agents/", lambda kv: "/connection-epochs/" in kv.key):
             if keys.read_epoch(kv)[1] <= before:
                 agents.setdefault(kv.key.removeprefix(f"{self._prefix}/agents/").partition("/")[0], []).append(kv)
         for agent_id, epochs in agents.items():
@@ -49,16 +48,6 @@ class EtcdFences:
             lives = {keys.last(kv.key) for kv in connections.kvs}
             forgotten += await self._forget(agent, [kv for kv in epochs if keys.last(kv.key) not in lives])
         return forgotten
-
-    async def _epochs(self) -> list[KeyValue]:
-        found: list[KeyValue] = []
-        prefix, after = f"{self._prefix}/agents/", ""
-        while True:
-            (page,) = await self._client.read(get_below(prefix, PAGE, after=after))
-            found += [kv for kv in page.kvs if "/connection-epochs/" in kv.key]
-            if len(page.kvs) < PAGE:
-                return found
-            after = page.kvs[-1].key
 
     async def _forget(self, agent: AgentKeys, ended: Sequence[KeyValue]) -> int:
         """Forget them, but for batches in which one begins a new life meanwhile. How many were forgotten."""

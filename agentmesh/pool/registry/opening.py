@@ -13,12 +13,12 @@ def open_registry(dsn: str, limits: RegistryLimits | None = None) -> AbstractAsy
     """The registry in a store that routers share, open for the length of an `async with`.
 
     Args:
-        dsn: an SQLite file's path, postgresql://…, mysql://…, mariadb://…, or etcd://host:port,host:port/prefix. A
-            database is given its tables when they are not there.
+        dsn: an SQLite file's path, postgresql://…, mysql://…, mariadb://…, or etcd://host:port,host:port/prefix. What
+            it lacks is made on entering, and leases of before are copied (`legacy`).
     Raises:
         ValueError: `dsn` names no store, or, on entering, one whose driver is not installed.
         OSError: on entering, SQLite's file can be neither opened nor created.
-        RegistryUnavailableError: on entering, the database does not answer.
+        RegistryUnavailableError: on entering, the store does not answer.
     """
     parsed = parse_registry_dsn(dsn)
     return open_etcd_registry(parsed, limits) if isinstance(parsed, EtcdCluster) else open_sql_registry(parsed, limits)

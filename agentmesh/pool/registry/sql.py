@@ -1,22 +1,22 @@
 """The registry in a database: SQLite for the routers of one machine, PostgreSQL, MySQL or MariaDB for any."""
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Update
 
+from agentmesh.pool.registry import sql_legacy
 from agentmesh.pool.registry.dsn import SqlDsn
-from agentmesh.pool.registry.errors import AmbiguousAgentError, IdentifierError, RegistryRefusedError
+from agentmesh.pool.registry.errors import AmbiguousAgentError, IdentifierError
 from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.registry import ConnectionRegistry
-from agentmesh.pool.registry.rules import Granted, Remembered, decide
+from agentmesh.pool.registry.rules import Granted, decide
 from agentmesh.pool.registry.sql_database import SqlDatabase, open_sql_database, while_tables_are_made
 from agentmesh.pool.registry.sql_schema import metadata
 from agentmesh.pool.registry.sql_statements import Statements
+from agentmesh.pool.registry.sql_values import key_of, lease_of, milliseconds, remembered_of, values_of
 from agentmesh.pool.registry.values import (
     ConnectionLease,
     Fence,
@@ -28,7 +28,6 @@ from agentmesh.pool.registry.values import (
     ReleaseOutcome,
     Renewed,
     RenewOutcome,
-    Stats,
     StatsOutcome,
     StatsReport,
     Superseded,
@@ -57,7 +56,7 @@ class SqlRegistry(ConnectionRegistry):
 
     async def renew_connection(self, fence: Fence, ttl: float) -> RenewOutcome:
         check_ttl(ttl, self.limits.max_ttl)
-        values = {"ttl": _milliseconds(ttl)}
+        values = {"ttl": milliseconds(ttl)}
         found = await self._database.write(partial(self._change, statement=self._sql.renew, fence=fence, values=values))
         return Renewed(found / 1000) if isinstance(found, int) else found
 
@@ -67,7 +66,7 @@ class SqlRegistry(ConnectionRegistry):
 
     async def list_active_by_agent(self, agent_id: str, *, exact: bool = False) -> tuple[ConnectionLease, ...]:
         rows = await self._database.read(partial(self._listed, agent_id=agent_id, exact=exact))
-        return tuple(sorted(map(_lease, rows), key=lambda lease: lease.connection_id))
+        return tuple(sorted(map(lease_of, rows), key=lambda lease: lease.connection_id))
 
     async def update_connection_stats(self, reports: Sequence[StatsReport]) -> tuple[StatsOutcome, ...]:
         if len(reports) > self.limits.max_batch:
@@ -89,16 +88,16 @@ class SqlRegistry(ConnectionRegistry):
         self, connection: Connection, new: NewConnection, ttl: float, proposed: ConnEpoch | None
     ) -> RegisterOutcome:
         floor = self._sql.lock_agent(connection, new.agent_id)
-        key = _key(new.agent_id, new.connection_id)
+        key = key_of(new)
         row = connection.execute(self._sql.find, key).mappings().one_or_none()
         counted = connection.execute(self._sql.count, key).mappings().one()
         now = counted["now"]
-        found = None if row is None else _remembered(row, now)
+        found = None if row is None else remembered_of(row, now)
         decision = decide(proposed, found, floor, counted["listed"], self.limits)
         if not isinstance(decision, Granted):
             return decision
-        expires_at = now + _milliseconds(ttl)
-        values = _values(new, decision.epoch, expires_at, now)
+        expires_at = now + milliseconds(ttl)
+        values = values_of(new, decision.epoch, expires_at, now)
         if row is None:
             connection.execute(self._sql.insert, values)
         else:
@@ -112,7 +111,7 @@ class SqlRegistry(ConnectionRegistry):
         self, connection: Connection, statement: Update, fence: Fence, values: Mapping[str, int]
     ) -> int | Lapsed | Superseded:
         """Change what `fence` owns. Gives when the lease now expires, or why nothing changed."""
-        key = _key(fence.agent_id, fence.connection_id)
+        key = key_of(fence)
         changed = connection.execute(statement, {**key, "of_epoch": fence.epoch, **values}).rowcount
         row = connection.execute(self._sql.find, key).mappings().one_or_none()
         if row is not None and row["connection_epoch"] > fence.epoch:
@@ -143,7 +142,7 @@ class SqlRegistry(ConnectionRegistry):
         return [(row.connection_id, row.connection_epoch) for row in rows]
 
     def _ended(self, connection: Connection, retention: float) -> list[tuple[str, str, int]]:
-        parameters = {"retention": _milliseconds(retention), "at_most": FORGET_BATCH}
+        parameters = {"retention": milliseconds(retention), "at_most": FORGET_BATCH}
         rows = connection.execute(self._sql.ended, parameters)
         return [(row.agent_id, row.connection_id, row.connection_epoch) for row in rows]
 
@@ -152,7 +151,9 @@ class SqlRegistry(ConnectionRegistry):
         gone = [
             epoch
             for connection_id, epoch in rows
-            if connection.execute(self._sql.forget, _key(agent_id, connection_id) | {"of_epoch": epoch}).rowcount
+            if connection.execute(
+                self._sql.forget, {"of_agent": agent_id, "of_connection": connection_id, "of_epoch": epoch}
+            ).rowcount
         ]
         if gone:
             connection.execute(self._sql.raise_floor, {"of_agent": agent_id, "epoch": max(gone)})
@@ -161,7 +162,7 @@ class SqlRegistry(ConnectionRegistry):
 
 @asynccontextmanager
 async def open_sql_registry(dsn: SqlDsn, limits: RegistryLimits | None = None) -> AsyncGenerator[SqlRegistry]:
-    """Open the registry in a database, and make its tables if they are not there.
+    """Open the registry in a database. Tables that are missing are made, and leases of before copied into them.
 
     Raises:
         ValueError: the driver is not installed.
@@ -170,6 +171,7 @@ async def open_sql_registry(dsn: SqlDsn, limits: RegistryLimits | None = None) -
     """
     async with open_sql_database(dsn) as database:
         await make_tables(database)
+        await sql_legacy.migrate(database)
         yield SqlRegistry(database, limits or RegistryLimits())
 
 
@@ -178,54 +180,5 @@ async def make_tables(database: SqlDatabase) -> None:
     await database.write(partial(while_tables_are_made, make=metadata.create_all))
 
 
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
 def _order(fence: Fence) -> tuple[str, str]:
     return fence.agent_id, fence.connection_id
-
-
-def _key(agent_id: str, connection_id: str) -> dict[str, Any]:
-    return {"of_agent": agent_id, "of_connection": connection_id}
-
-
-def _values(new: NewConnection, epoch: ConnEpoch, expires_at: int, now: int) -> dict[str, Any]:
-    fresh = Stats()
-    return {
-        "agent_id": new.agent_id,
-        "connection_id": new.connection_id,
-        "instance_id": new.instance_id,
-        "server_node_id": new.server_node_id,
-        "connection_epoch": epoch,
-        "capabilities": json.dumps(new.capabilities),
-        "active_streams": fresh.active_streams,
-        "health_score": fresh.health_score,
-        "expires_at": expires_at,
-        "agent_key": fold(new.agent_id),
-        "stats_at": now,
-    }
-
-
-def _remembered(row: RowMapping, now: int) -> Remembered:
-    expires_at = row["expires_at"]
-    return Remembered(row["connection_epoch"], row["server_node_id"], expires_at / 1000 if expires_at > now else None)
-
-
-def _lease(row: RowMapping) -> ConnectionLease:
-    try:
-        capabilities = tuple(map(str, json.loads(row["capabilities"])))
-    except (TypeError, ValueError):
-        raise RegistryRefusedError("a row of agent_connections has capabilities that are no list") from None
-    return ConnectionLease(
-        agent_id=row["agent_id"],
-        instance_id=row["instance_id"],
-        connection_id=row["connection_id"],
-        server_node_id=row["server_node_id"],
-        connection_epoch=ConnEpoch(row["connection_epoch"]),
-        capabilities=capabilities,
-        active_streams=row["active_streams"],
-        health_score=row["health_score"],
-        expires_at=row["expires_at"] / 1000,
-        stats_age=max(0, row["now"] - row["stats_at"]) / 1000,
-    )
