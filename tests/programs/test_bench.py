@@ -16,13 +16,16 @@ def arguments(url: str, token: Path, *more: str) -> tuple[str, ...]:
     return ("bench", "join", *join, "--processes", "2", "--out", "report.json", *more)
 
 
-async def test_members_join_call_hold_and_leave_and_a_report_tells_of_it(machine: Machine) -> None:
+async def test_members_join_call_hold_and_lose_their_routers_and_a_report_tells_of_it(machine: Machine) -> None:
     async with open_mesh(machine) as mesh:
         token = await create_token(machine, "node")
         more = ("--service", "http/ticks", "--label", "step=1", "--hold", "300", "--resident-marker", "resident")
         async with machine.running(*arguments(mesh.control_plane, token, *more)) as bench:
             await bench.said(rf" members ready={COUNT} gone=0 of={COUNT}$")
             assert (machine.folder / "resident").exists()
+            for router in mesh.routers.values():
+                router.process.kill()
+            await bench.said(rf" ready={COUNT} (?s:.*) members ready=0 gone=0 of={COUNT}$")
             assert await bench.told(signal.SIGINT) == 128 + signal.SIGINT, bench.text
         text = (machine.folder / "report.json").read_text()
         report = JoinReport.of_json(text)
@@ -30,7 +33,10 @@ async def test_members_join_call_hold_and_leave_and_a_report_tells_of_it(machine
         assert report.labels == {"step": "1"}
         assert report.call_attempts >= COUNT
         assert report.hold is not None
-        assert (report.hold.resident, report.hold.members_exited) == (COUNT, 0)
+        hold = report.hold
+        assert (hold.resident, hold.members_exited, hold.min_ready) == (COUNT, 0, 0)
+        assert (hold.flaps, hold.members_flapped, hold.members_not_ready_at_end) == (COUNT, COUNT, COUNT)
+        assert 0 < hold.outage_ms.p50 <= hold.outage_ms.max
         assert all(member.ready_ms > 0 and (member.first_call_ms or 0) > 0 for member in report.members)
     assert json.loads(text)["join"]["members"]
 
