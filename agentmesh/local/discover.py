@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from agentmesh.errors import DialError
-from agentmesh.local.providers import Discovery, Provider
+from agentmesh.local.providers import Discovery, Provider, Wanted
 from agentmesh.protocols.http import Receive, Scope, Send
 from agentmesh.services import SERVICE_TYPES
+from agentmesh.services.labels import pairs_in
 
 PATH = "/mesh/service/discover"
 DEFAULT_LIMIT = 20
@@ -31,6 +32,7 @@ class Query:
     offset: int
     timeout: float
     stream: bool
+    wanted: Wanted
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Query":
@@ -41,7 +43,9 @@ class Query:
         if not math.isfinite(timeout) or timeout <= 0 or limit < 1 or offset < 0:
             raise ValueError("limit and timeout are more than 0, offset is not less")
         stream = given.get("stream", "false") not in ("", "0", "false")
-        return cls(given["type"], given.get("name") or None, limit, offset, min(timeout, MAX_TIMEOUT), stream)
+        any_of, all_of = (pairs_in(given[name], name) if name in given else () for name in ("any_label", "all_labels"))
+        name, wanted = given.get("name") or None, Wanted(any_of, all_of)
+        return cls(given["type"], name, limit, offset, min(timeout, MAX_TIMEOUT), stream, wanted)
 
 
 def shown(provider: Provider) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class DiscoverPage:
 
         try:
             with trio.move_on_after(query.timeout):
-                await self.discovery.find(query.type, query.name, keep)
+                await self.discovery.find(query.type, query.name, keep, query.wanted)
         except DialError as exc:
             return JSONResponse({"error": str(exc)}, 503)
         providers.sort(key=lambda one: (str(one.service), str(one.peer)))
@@ -100,7 +104,7 @@ class DiscoverPage:
 
         try:
             with trio.move_on_after(query.timeout):
-                await self.discovery.find(query.type, query.name, tell)
+                await self.discovery.find(query.type, query.name, tell, query.wanted)
         except (DialError, ValueError) as exc:
             await send(_event({"error": str(exc)}, "error"))
         await send({**_event({"found": found}, "done"), "more_body": False})

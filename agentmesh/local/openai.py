@@ -4,6 +4,7 @@ Which provider answers is decided here, by the model that a request names; the a
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 import attrs
@@ -19,10 +20,12 @@ from agentmesh.node import Node
 from agentmesh.protocols.http import ERROR_HEADER, Message, Receive, Scope, Send
 from agentmesh.services import ReverseProxy
 from agentmesh.services.calls import FAILURES
+from agentmesh.services.labels import Labels, required_labels
 from agentmesh.services.passing import NoAnswerError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_ATTEMPTS = 3
+MAX_ASKED_FOR_LABELS = 16  # providers of one model
 ELSEWHERE = frozenset({429, 502, 503, 504})  # what another provider may answer better
 
 REJECTIONS = {  # by the code of a refusal, what it is counted as
@@ -86,16 +89,15 @@ class Completions:
         try:
             if scope["method"] != "POST":
                 raise RefusedError(405, "method_not_allowed", "completions are asked for by POST")
-            if b"x-mesh-required-labels" in {name for name, _ in scope["headers"]}:
-                raise RefusedError(503, "label_unattested", "no provider's labels are known here")
+            labels = labels_in(scope)
             body = await _read(receive)
-            await self._answer(body, scope, receive, send)
+            await self._answer(body, labels, scope, receive, send)
         except RefusedError as exc:
             if exc.code in REJECTIONS:
                 self.node.figures.rejections[REJECTIONS[exc.code]] += 1
             await exc.answer(scope, receive, send)
 
-    async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, body: bytes, labels: Labels, scope: Scope, receive: Receive, send: Send) -> None:
         model = model_in(body)
         providers = await self.models.providers(model)
         if not providers:
@@ -103,7 +105,10 @@ class Completions:
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_PASSED_ON]
         headers.append((b"content-length", str(len(body)).encode("ascii")))
         asked = {**scope, "headers": headers}
-        tried = providers[:MAX_ATTEMPTS]
+        attested = await self._attested(providers, labels)
+        tried = [provider for provider in providers if attested.get(provider)][:MAX_ATTEMPTS]
+        if attested and not tried:
+            raise RefusedError(503, "label_unattested", f"no provider of {model!r} has the labels that are required")
         for provider in tried:
             self.node.figures.retries += provider is not tried[0]
             judged = unless_elsewhere(self._counted(send, provider, model), is_last=provider is tried[-1])
@@ -114,6 +119,24 @@ class Completions:
             else:
                 return
         raise RefusedError(503, "no_available_provider", f"no provider of {model!r} answers now")
+
+    async def _attested(self, providers: Sequence[Provider], labels: Labels) -> dict[Provider, bool]:
+        """Whether each has one of the labels, if any are required, and all that the operator requires; who cannot be
+        asked is left out.
+        """
+        found = dict[Provider, bool]()
+
+        async def ask(provider: Provider) -> None:
+            try:
+                found[provider] = await self.node.has_labels(provider.peer, labels)
+                self.node.figures.rejections["label_mismatch"] += not found[provider]
+            except FAILURES:
+                self.models.failed(provider)
+
+        async with trio.open_nursery() as nursery:
+            for provider in providers[:MAX_ASKED_FOR_LABELS]:
+                nursery.start_soon(ask, provider)
+        return found
 
     def _counted(self, send: Send, provider: Provider, model: str) -> Send:
         """ASGI's send, which notes what the model says that it used."""
@@ -149,6 +172,14 @@ class Completions:
 def _header(message: Message, wanted: bytes) -> str:
     values = [value for name, value in message.get("headers", ()) if name.lower() == wanted]
     return values[0].decode("latin-1") if values else ""
+
+
+def labels_in(scope: Scope) -> Labels:
+    """The labels of which a provider has to have one, as a request says it. Raises RefusedError."""
+    try:
+        return required_labels(scope["headers"])
+    except ValueError as exc:
+        raise RefusedError(400, "invalid_request", str(exc)) from exc
 
 
 def model_in(body: bytes) -> str:

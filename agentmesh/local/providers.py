@@ -12,6 +12,7 @@ from agentmesh.local.asking import fetch
 from agentmesh.node import Node
 from agentmesh.services import MeshClient2, ServiceKey, host_name
 from agentmesh.services.dispatch import CATALOG_PATH
+from agentmesh.services.labels import Labels
 from agentmesh.types import PeerId
 
 MAX_ASKED_AT_ONCE = 8  # members
@@ -32,11 +33,24 @@ class Provider:
         return f"/mesh/{self.peer}/{self.service.type}/{self.service.name}/"
 
 
+@attrs.frozen
+class Wanted:
+    """What labels a member has to have: one of `any_of`, if there are any, and all of `all_of`."""
+
+    any_of: Labels = ()
+    all_of: Labels = ()
+
+
+ANY = Wanted()
+
+
 class Discovery(Interface):
     """How providers are found; a node's is `MeshDiscovery`."""
 
-    async def find(self, type: str, name: str | None, found: Callable[[Provider], Awaitable[None]]) -> None:
-        """Call `found` with each, as it is found.
+    async def find(
+        self, type: str, name: str | None, found: Callable[[Provider], Awaitable[None]], wanted: Wanted = ANY
+    ) -> None:
+        """Call `found` with each that has the labels, as it is found.
 
         Raises:
             DialError: there is no router to ask, or none could answer.
@@ -63,8 +77,11 @@ class MeshDiscovery:
 
     node: Node
 
-    async def find(self, type: str, name: str | None, found: Callable[[Provider], Awaitable[None]]) -> None:
-        peers = [one.peer async for one in self.node.discover(type, name, MAX_FOUND) if one.peer != self.node.peer]
+    async def find(
+        self, type: str, name: str | None, found: Callable[[Provider], Awaitable[None]], wanted: Wanted = ANY
+    ) -> None:
+        discovered = self.node.discover(type, name, MAX_FOUND, any_of=wanted.any_of, all_of=wanted.all_of)
+        peers = [one.peer async for one in discovered if one.peer != self.node.peer]
         if name is not None:
             for peer in peers:
                 await found(Provider(peer, ServiceKey(type, name)))

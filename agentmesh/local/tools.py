@@ -13,6 +13,7 @@ from agentmesh.local.providers import Discovery, Provider, collect
 from agentmesh.local.remote_tools import open_session
 from agentmesh.node import Node
 from agentmesh.services import SERVICE_TYPES, ServiceKey
+from agentmesh.services.labels import LABELS_HEADER
 from agentmesh.types import PeerId
 
 MAX_ASKED_AT_ONCE = 8  # services
@@ -132,9 +133,11 @@ class NodeTools:
 
     async def _call(self, given: Arguments) -> dict[str, Any]:
         provider, name = self._tool(given)
-        if given.get("required_labels"):
-            raise ValueError("no member's labels are known here, so none can be required")
-        async with self._node.http_client2(timeout=CALL_TIMEOUT) as client, open_session(client, provider) as session:
+        labels = _labels(given)
+        async with (
+            self._node.http_client2(timeout=CALL_TIMEOUT, headers=labels) as client,
+            open_session(client, provider) as session,
+        ):
             arguments: object = given.get("arguments") or {}
             if not isinstance(arguments, dict):
                 raise ValueError("arguments is no object")
@@ -162,6 +165,17 @@ def _text(given: Arguments, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} is no text")
     return value or None
+
+
+def _labels(given: Arguments) -> dict[str, str]:
+    """A header by which the mesh calls only a member that has one of the labels."""
+    labels: object = given.get("required_labels") or {}
+    if not isinstance(labels, dict):
+        raise ValueError("required_labels is no object")
+    pairs = [f"{key}={value}" for key, value in cast("dict[str, object]", labels).items()]
+    if any("," in pair or not pair.isprintable() for pair in pairs):
+        raise ValueError("required_labels has a label that is none")
+    return {LABELS_HEADER.decode(): ", ".join(pairs)} if pairs else {}
 
 
 def _number(given: Arguments, name: str, default: int) -> int:

@@ -35,4 +35,4 @@ def make_calls(
 
     gate = LabelGate(floor, show_over(paths, membership), membership.wall_clock)
     calls = Calls(open_peer, membership.token, gate.check)
-    return NamedCalls(calls, membership.identity.peer, here.open, Providers(find))
+    return NamedCalls(calls, membership.identity.peer, here.open, Providers(find), lambda: membership.credential.labels)

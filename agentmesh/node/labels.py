@@ -54,8 +54,8 @@ class LabelGate:
         """How many members' labels are remembered."""
         return len(self._known)
 
-    async def check(self, peer: PeerId, labels: Labels) -> None:
-        """See to it that a member has one of `labels`, if there are any, and all of the floor.
+    async def check(self, peer: PeerId, any_of: Labels, all_of: Labels = ()) -> None:
+        """See to it that a member has one of `any_of`, if there are any, all of `all_of`, and all of the floor.
 
         Whoever wants to know of one member at the same time asks it once.
 
@@ -65,25 +65,25 @@ class LabelGate:
         Cancellation: safe.
         """
         await trio.lowlevel.checkpoint()
-        if (not labels and not self._floor) or self._verdict(peer, labels):
+        if not (any_of or all_of or self._floor) or self._verdict(peer, any_of, all_of):
             return
         asking = self._asking.setdefault(peer, trio.Lock())
         try:
             async with asking:
-                if self._verdict(peer, labels) is None:
+                if self._verdict(peer, any_of, all_of) is None:
                     self._remember(peer, await self._show(peer))
         finally:
             if not asking.locked():
                 self._asking.pop(peer, None)
-        if not self._verdict(peer, labels):
+        if not self._verdict(peer, any_of, all_of):
             raise CredentialError(f"{peer} does not have the labels that the call requires", "unattested")
 
-    def _verdict(self, peer: PeerId, labels: Labels) -> bool | None:
+    def _verdict(self, peer: PeerId, any_of: Labels, all_of: Labels) -> bool | None:
         """Whether a member may be called; None when it has to be asked."""
         known, now = self._known.get(peer), trio.current_time()
         if known is None or now >= known.until:
             return None
-        if suffices(known.labels, labels, self._floor):
+        if suffices(known.labels, any_of, (*all_of, *self._floor.items())):
             return True
         return False if now < known.shown_at + REFUSED_TTL else None
 

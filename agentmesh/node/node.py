@@ -8,21 +8,23 @@ from typing import Any
 import attrs
 
 from agentmesh.abc import Stream
-from agentmesh.errors import NotConnectedError
+from agentmesh.errors import CredentialError, NotConnectedError
 from agentmesh.membership import Membership
 from agentmesh.membership.rulebook import Rulebook
 from agentmesh.membership.topics import MESH_TOPICS, PUBLISH, SUBSCRIBE, topic_call
 from agentmesh.node.announcer import Announcer
 from agentmesh.node.attachments import Attachments
-from agentmesh.node.discovery import Discovery
+from agentmesh.node.discovery import Discovery, with_labels
 from agentmesh.node.figures import ApiFigures
 from agentmesh.node.paths import Paths
 from agentmesh.node.reachability import DirectAddresses
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
+from agentmesh.protocols.directory.wire import MAX_PROVIDERS
 from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.runtime.host import Host
 from agentmesh.services import MeshClient, MeshClient2, NamedCalls, ServiceTable, running
+from agentmesh.services.labels import Labels, suffices
 from agentmesh.services.table import ServiceKey, Target
 from agentmesh.types import Address, PeerId, ProtocolId
 
@@ -183,9 +185,42 @@ class Node:
         """
         return await self.directory.find_providers(service_key(type, name), limit)
 
-    def discover(self, type: str, name: str | None = None, limit: int = DEFAULT_LIMIT) -> Discovery:
-        """`async for found in node.discover("mcp", "weather")` is `find_providers` as an iterator."""
-        return Discovery(partial(self.find_providers, type, name, limit))
+    def discover(
+        self,
+        type: str,
+        name: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+        *,
+        any_of: Labels = (),
+        all_of: Labels = (),
+    ) -> Discovery:
+        """`async for found in node.discover("mcp", "weather")` is `find_providers` as an iterator.
+
+        Args:
+            any_of: labels of which a member has to have one: `any_of=[("site", "a"), ("site", "b")]`.
+            all_of: labels that it has to have, all of them. With either, those too that the operator requires.
+        """
+        if not any_of and not all_of:
+            return Discovery(partial(self.find_providers, type, name, limit))
+        has_labels = partial(self.has_labels, any_of=any_of, all_of=all_of)
+        return Discovery(
+            partial(with_labels, partial(self.find_providers, type, name, MAX_PROVIDERS), has_labels, limit)
+        )
+
+    async def has_labels(self, peer: PeerId, any_of: Labels = (), all_of: Labels = ()) -> bool:
+        """Whether a member has one of `any_of`, if there are any, all of `all_of`, and all that the operator requires
+        of members that are called. It is asked for its credential, unless that was done lately.
+
+        Raises:
+            DialError, RejectedError, SessionClosedError, RemoteProtocolError: it cannot be asked.
+        """
+        if peer == self.peer:
+            return suffices(self.membership.credential.labels, any_of, all_of)
+        try:
+            await self.calls.calls.attest(peer, any_of, all_of)
+        except CredentialError:
+            return False
+        return True
 
     async def find_peer(self, peer: PeerId) -> Found | None:
         """Where a member is, as the routers know; None when they do not. Raises as `find_providers`."""

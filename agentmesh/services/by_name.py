@@ -1,6 +1,6 @@
 """Calls of a service by its name, `http://<name>.<type>.mesh/...`: whoever serves it, another where that fails."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import attrs
 import httpcore2
@@ -11,7 +11,7 @@ from agentmesh.protocols.http import ERROR_HEADER
 from agentmesh.services.answers import Answer
 from agentmesh.services.calls import FAILURES, Calls, Outgoing, answer_for, check_scheme, on_the_wire, said
 from agentmesh.services.headers import relocated
-from agentmesh.services.labels import Labels, required_labels
+from agentmesh.services.labels import Labels, required_labels, suffices
 from agentmesh.services.names import host_name, service_of_host
 from agentmesh.services.providers import Providers
 from agentmesh.services.seam import Incoming, SeamStream, exchange
@@ -37,12 +37,14 @@ class NamedCalls:
         own: this member.
         open_here: a connection to a service of this member; None when it does not serve it.
         providers: who serves what.
+        own_labels: those of this member, as they are now.
     """
 
     calls: Calls
     own: PeerId
     open_here: OpenHere
     providers: Providers
+    own_labels: Callable[[], Mapping[str, str]] = dict[str, str]
 
     async def send(self, request: Outgoing) -> Incoming:
         """As `Calls.send`. When no provider answers: 503 or 502 in the mesh's own words, or what the last one said."""
@@ -95,7 +97,8 @@ class Attempts:
 
     async def run(self) -> Incoming:
         """The first answer that counts, or the last one."""
-        here = await self._by.open_here(self._service)
+        may_be_here = suffices(self._by.own_labels(), self._labels, ())
+        here = await self._by.open_here(self._service) if may_be_here else None
         if here is not None and (incoming := await self._judged(self._by.own, self._ask_here(here))) is not None:
             return incoming
         for peer in await self._candidates():

@@ -29,7 +29,17 @@ from agentmesh.types import PeerId
 
 OpenPeer = Callable[[PeerId], Awaitable[Stream]]
 GetCredential = Callable[[], bytes]
-Attest = Callable[[PeerId, Labels], Awaitable[None]]
+
+
+class Attest(Interface):
+    """Sees to it that a peer has the labels that are required of it."""
+
+    async def __call__(self, peer: PeerId, any_of: Labels, all_of: Labels = ()) -> None:
+        """Raises CredentialError when it has none of `any_of`, where there are any, or not all of `all_of`; or what
+        opening a stream to it may, when it cannot be asked.
+        """
+        ...
+
 
 # What may be raised in the place of an answer; `answer_for` says it to whoever asked.
 FAILURES = (CredentialError, RejectedError, DialError, SessionClosedError, RemoteProtocolError)
@@ -63,10 +73,10 @@ class Sends(Interface):
     async def send(self, request: Outgoing) -> Incoming: ...
 
 
-async def attest_nothing(peer: PeerId, labels: Labels) -> None:
+async def attest_nothing(peer: PeerId, any_of: Labels, all_of: Labels = ()) -> None:
     """Nothing is known of anybody's labels: a call that requires some goes nowhere. Raises CredentialError."""
     await trio.lowlevel.checkpoint()
-    if labels:
+    if any_of or all_of:
         raise CredentialError("nobody's labels are known here", "unattested")
 
 
@@ -78,8 +88,8 @@ class Calls:
         open_peer: opens a `/libp2p-http` stream to a peer. May raise NotConnectedError (the caller sees 503), any other
             DialError, SessionClosedError or RemoteProtocolError (502), or RejectedError (503).
         credential: the Biscuit that goes with each request, asked for each time. May raise NotConnectedError (503).
-        attest: sees to it that a peer has one of these labels, before anything is sent to it. May raise CredentialError
-            (403), or what `open_peer` may.
+        attest: sees to it that a peer has the labels that a call requires, before anything is sent to it. May raise
+            CredentialError (403), or what `open_peer` may.
     """
 
     open_peer: OpenPeer

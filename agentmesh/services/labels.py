@@ -1,11 +1,11 @@
 """Which labels a caller wants the provider to have: `X-Mesh-Required-Labels: site=a, site=b`, one of them is enough."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 LABELS_HEADER = b"x-mesh-required-labels"
 MAX_REQUIRED = 32  # pairs in one request
 
-Labels = tuple[tuple[str, str], ...]
+Labels = Sequence[tuple[str, str]]
 
 
 def required_labels(headers: Iterable[tuple[bytes, bytes]]) -> Labels:
@@ -15,20 +15,27 @@ def required_labels(headers: Iterable[tuple[bytes, bytes]]) -> Labels:
         ValueError: what they say is no list of key=value.
     """
     texts = [value.decode("latin-1") for name, value in headers if name.lower() == LABELS_HEADER]
-    pairs = [text.strip() for text in ",".join(texts).split(",")] if texts else []
+    return pairs_in(",".join(texts)) if texts else ()
+
+
+def pairs_in(text: str, where: str = "X-Mesh-Required-Labels") -> Labels:
+    """The pairs of a list as somebody wrote it: `key=value, key=value`.
+
+    Args:
+        where: what it is called in errors.
+    Raises:
+        ValueError: it is no such list, or too long a one.
+    """
+    pairs = [pair.strip().partition("=") for pair in text.split(",")]
     if len(pairs) > MAX_REQUIRED:
-        raise ValueError(f"X-Mesh-Required-Labels has more than {MAX_REQUIRED} pairs")
-    return tuple(_pair(text) for text in pairs)
+        raise ValueError(f"{where} has more than {MAX_REQUIRED} pairs")
+    for key, equals, value in pairs:
+        if not key or not equals:
+            raise ValueError(f"{where} is key=value, key=value: {key + equals + value!r} is none")
+    return tuple((key, value) for key, _, value in pairs)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise ValueError(f"X-Mesh-Required-Labels is key=value, key=value: {text!r} is none")
-    return key, value
-
-
-def suffices(has: Mapping[str, str], required: Labels, floor: Mapping[str, str]) -> bool:
-    """Whether a provider has one of the labels that its caller requires, and all that its operator does."""
-    asked = not required or any(has.get(key) == value for key, value in required)
-    return asked and all(has.get(key) == value for key, value in floor.items())
+def suffices(has: Mapping[str, str], any_of: Labels, all_of: Iterable[tuple[str, str]]) -> bool:
+    """Whether a member has one of the labels of a list, unless that is empty, and all of another."""
+    asked = not any_of or any(has.get(key) == value for key, value in any_of)
+    return asked and all(has.get(key) == value for key, value in all_of)

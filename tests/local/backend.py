@@ -77,7 +77,7 @@ async def open_beside(folder: Path, serve: Handler) -> AsyncGenerator[Beside]:
     async with trio.open_nursery() as nursery, open_loopback(folder, "router") as mesh:
         (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
-        async with await mesh.node() as provider, await mesh.node() as caller:
+        async with await mesh.node(labels={"site": "a", "zone": "x"}) as provider, await mesh.node() as caller:
             path = folder / "node.sock"
             async with (
                 provider.serve("http", "x", f"http://127.0.0.1:{port}"),

@@ -47,3 +47,23 @@ async def test_service_discovery_streaming(tmp_path: Path) -> None:
         assert answer.headers["content-type"] == "text/event-stream"
         assert answer.text == f'data: {json.dumps(entry(beside))}\n\nevent: done\ndata: {{"found": 1}}\n\n'
         assert (await client.get(f"{PATH}?type=http&stream=1&timeout=soon")).status_code == 400
+
+
+async def test_service_discovery_by_labels(tmp_path: Path) -> None:
+    async with open_beside(tmp_path, Backend().serve) as beside, beside.client() as client:
+        await wait_announced(beside)
+        found = entry(beside)
+        for labels, expected in (
+            ("any_label=site=b,site=a", [found]),
+            ("all_labels=site=a,zone=x", [found]),
+            ("any_label=site=a&all_labels=zone=x", [found]),
+            ("any_label=site=b,zone=y", []),
+            ("all_labels=site=a,zone=y", []),
+            ("any_label=site=a&all_labels=zone=y", []),
+        ):
+            for name in ("", "&name=x"):
+                assert (await client.get(f"{PATH}?type=http{name}&{labels}")).json() == expected
+        answer = await client.get(f"{PATH}?type=http&stream=1&any_label=site=b")
+        assert answer.text == 'event: done\ndata: {"found": 0}\n\n'
+        for malformed in ("any_label=", "any_label=site", "all_labels=site=a,,zone=x"):
+            assert (await client.get(f"{PATH}?type=http&{malformed}")).status_code == 400

@@ -87,7 +87,7 @@ async def test_the_commands_the_routes_and_the_example(tmp_path: Path, capsys: p
 
 
 def test_what_was_read_is_all_there() -> None:
-    assert (len(COMMANDS), len(ROUTES), len(TOOLS)) == (8, 13, 6)
+    assert (len(COMMANDS), len(ROUTES), len(TOOLS)) == (9, 13, 6)
     assert set(re.findall(r"`(--[\w-]+)`", TEXT)) <= {name for option in command.params for name in option.opts}
 
 

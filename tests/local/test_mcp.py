@@ -52,7 +52,7 @@ class Agent:
 async def open_agent(folder: Path) -> AsyncGenerator[Agent]:
     async with (
         open_loopback(folder, "router") as mesh,
-        await mesh.node() as provider,
+        await mesh.node(labels={"site": "a"}) as provider,
         await mesh.node() as caller,
         provider.serve("mcp", "calculator", calculator().streamable_http_app()),
         provider.serve("mcp", "broken", "http://127.0.0.1:9"),
@@ -81,13 +81,18 @@ async def test_the_official_client_finds_and_calls_tools_of_another_member(tmp_p
             assert "a" in (await agent.call(client, "describe_remote_tool", **name))["inputSchema"]["properties"]
             arguments = {"a": 2, "b": 3}
             assert await agent.call(client, "call_remote_tool", **name, arguments=arguments) == {"result": 5}
+            labels = {"site": "a", "zone": "nowhere"}  # one of them is enough
+            found = await agent.call(client, "call_remote_tool", **name, arguments=arguments, required_labels=labels)
+            assert found == {"result": 5}
             for bad in (
                 {"peer_id": str(agent.caller.peer), "tool_name": add["tool_name"]},
                 {"peer_id": "nobody", "tool_name": add["tool_name"]},
                 {"peer_id": peer, "tool_name": "add"},
                 {"peer_id": 5, "tool_name": add["tool_name"]},
                 {**name, "arguments": [1]},
-                {**name, "required_labels": {"a": "b"}},
+                {**name, "required_labels": {"site": "b"}},
+                {**name, "required_labels": {"site": "a,b"}},
+                {**name, "required_labels": "site=a"},
                 {"peer_id": peer, "tool_name": "mcp://broken/x"},
             ):
                 assert (await client.call_tool("call_remote_tool", bad)).is_error

@@ -60,6 +60,7 @@ class Provider:
     asked: int = 0
     listed: int = 0
     headers: dict[str, str] = attrs.Factory(dict[str, str])
+    labels: dict[str, str] = attrs.Factory(dict[str, str])  # of the member that has it
 
     @property
     def app(self) -> Starlette:
@@ -102,10 +103,10 @@ class Models:
 async def open_models(folder: Path, *providers: Provider, own: Provider | None = None) -> AsyncGenerator[Models]:
     async with AsyncExitStack() as stack:
         mesh = await stack.enter_async_context(open_loopback(folder, "router"))
-        peers = [await stack.enter_async_context(await mesh.node()) for _ in providers]
+        peers = [await stack.enter_async_context(await mesh.node(labels=one.labels)) for one in providers]
         for node, provider in zip(peers, providers, strict=True):
             await stack.enter_async_context(node.serve("inference", "llm", provider.app))
-        caller = await stack.enter_async_context(await mesh.node())
+        caller = await stack.enter_async_context(await mesh.node(labels=own.labels if own else {}))
         if own is not None:
             await stack.enter_async_context(caller.serve("inference", "llm", own.app))
         await stack.enter_async_context(serve_local_api(caller, LocalConfig(folder / "s")))
@@ -136,6 +137,25 @@ async def test_open_ai_facade_cuj(tmp_path: Path) -> None:
         with pytest.raises(openai.NotFoundError) as missing:
             await say(client, "none")
         assert (missing.value.code, missing.value.type) == ("model_not_found", "invalid_request_error")
+
+
+async def test_only_a_provider_with_a_required_label_is_asked(tmp_path: Path) -> None:
+    near = Provider("near", ("m", "one"), labels={"site": "a"})
+    far, own = Provider("far", ("m",), labels={"site": "b"}), Provider("here", ("m",), labels={"site": "c"})
+    async with open_models(tmp_path, near, far, own=own) as mesh:
+
+        async def ask(model: str, labels: str) -> str | None:
+            client = mesh.client().with_options(default_headers={"X-Mesh-Required-Labels": labels})
+            return await say(client, model)
+
+        assert [await ask("m", label) for label in ("site=a", "site=b", "site=c")] == ["near", "far", "here"]
+        assert await ask("m", "site=c, site=a") == "here"
+        for model, labels in (("m", "site=d"), ("one", "site=b"), ("one", "zone=a")):
+            with pytest.raises(openai.InternalServerError) as refused:
+                await ask(model, labels)
+            assert (refused.value.status_code, refused.value.code) == (503, "label_unattested")
+        assert (near.asked, far.asked, own.asked) == (1, 1, 2), "nothing went to anybody else"
+        assert mesh.caller.figures.rejections["label_mismatch"] > 0
 
 
 async def test_another_provider_is_tried_before_anything_was_sent(tmp_path: Path) -> None:
@@ -184,6 +204,6 @@ async def test_requests_that_nobody_could_answer(tmp_path: Path) -> None:
         assert await ask("POST", b"{") == (400, "invalid_request")
         assert await ask("POST", b'["model"]') == (400, "invalid_request")
         assert await ask("POST", b'{"model": "m"}') == (404, "model_not_found")
-        assert await ask("POST", b'{"model": "m"}', **{"X-Mesh-Required-Labels": "a=b"}) == (503, "label_unattested")
+        assert await ask("POST", b'{"model": "m"}', **{"X-Mesh-Required-Labels": "a"}) == (400, "invalid_request")
         assert await ask("POST", bytes(MAX_BODY_BYTES + 1)) == (413, "request_too_large")
         assert (await mesh.http.get("http://node/v1/models")).json() == {"object": "list", "data": []}

@@ -200,7 +200,7 @@ async def test_a_redirect_leads_through_the_proxy_again(tmp_path: Path) -> None:
         assert (answer.text, answer.url.path) == ("hi", f"{beside.prefix}/new")
 
 
-@pytest.mark.parametrize(("labels", "status", "error"), [("site=a", 403, "unattested"), ("site", 400, "malformed")])
+@pytest.mark.parametrize(("labels", "status", "error"), [("site=b", 403, "unattested"), ("site", 400, "malformed")])
 async def test_a_member_without_a_required_label_is_not_asked(
     tmp_path: Path, labels: str, status: int, error: str
 ) -> None:

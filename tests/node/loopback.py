@@ -72,7 +72,9 @@ class Loopback:
                 await trio.sleep_forever()
 
     async def config(self, **settings: Any) -> NodeConfig:
-        return NodeConfig(enrollment=await self.enrollment(), **settings)
+        """Settings of a node; "labels" among them are those that it is attested."""
+        enrollment = attrs.evolve(await self.enrollment(), labels=settings.pop("labels", {}))
+        return NodeConfig(enrollment=enrollment, **settings)
 
     async def node(
         self, *, transports: Sequence[Transport] | None = None, **settings: Any

@@ -1,5 +1,6 @@
 """Nodes that call services by name, and only members that have the right labels."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -96,6 +97,36 @@ async def test_label_gate_dials_over_limited_connections(autojump_clock: MockClo
             assert session.address.circuit is not None
 
 
+async def test_members_are_discovered_by_their_labels(autojump_clock: MockClock) -> None:
+    async with open_fleet() as fleet:
+        await fleet.router("router")
+        nodes = [await fleet.node(f"n{n}", labels={"site": "ab"[n % 2], "zone": "xyz"[n]}) for n in range(3)]
+        caller = await fleet.node("caller")
+        async with AsyncExitStack() as serving:
+            for node in nodes:
+                await serving.enter_async_context(node.serve("http", "app", app()))
+            await trio.sleep(SOON)
+
+            async def found(any_of: Labels = (), all_of: Labels = (), asker: Node = caller) -> set[int]:
+                peers = [node.peer for node in nodes]
+                discovered = asker.discover("http", "app", any_of=any_of, all_of=all_of)
+                return {peers.index(one.peer) async for one in discovered}
+
+            assert await found() == {0, 1, 2}
+            assert await found([("site", "a")]) == {0, 2}
+            assert await found([("site", "b"), ("zone", "z")]) == {1, 2}
+            assert await found([("site", "c")]) == set()
+            assert await found((), [("site", "a"), ("zone", "x")]) == {0}
+            assert await found([("site", "a")], [("zone", "z")]) == {2}
+            assert await found([("site", "a")], asker=nodes[0]) == {0, 2}, "its own labels are its credential's"
+            fleet.network.freeze("n0")
+            await trio.sleep(KNOWN_TTL)
+            assert await found([("site", "a")]) == {2}, "who cannot be asked is left out"
+            strict = await fleet.node("strict", require_labels={"zone": "z"})
+            assert await found([("site", "a"), ("site", "b")], asker=strict) == {2}
+            fleet.network.thaw("n0")
+
+
 # ── the gate ──
 
 
@@ -110,7 +141,7 @@ def test_verify_peer_labels_does_not_short_circuit() -> None:
         ({"site": "a", "zone": "y"}, (), False),
         ({"site": "a", "zone": "x"}, (), True),
     ):
-        assert suffices(has, required, floor) is expected
+        assert suffices(has, required, floor.items()) is expected
 
 
 async def test_label_gate_key(autojump_clock: MockClock) -> None:

@@ -59,6 +59,7 @@ class World:
     takes: float = 0.0
     lookups: int = 0
     has: dict[PeerId, str] = attrs.Factory(dict[PeerId, str])
+    own: dict[str, str] = attrs.Factory(dict[str, str])
     table: ServiceTable = attrs.Factory(ServiceTable)
 
     def add(self, *replicas: Replica) -> tuple[Replica, ...]:
@@ -80,9 +81,9 @@ class World:
             raise DialError(f"nobody is {peer}")
         return Mesh(self.replicas[peer], self.nursery, DEFAULT_LIMITS, WINDOW).open_stream()
 
-    async def attest(self, peer: PeerId, labels: Labels) -> None:
+    async def attest(self, peer: PeerId, any_of: Labels, all_of: Labels = ()) -> None:
         await trio.lowlevel.checkpoint()
-        if labels and ("site", self.has.get(peer, "")) not in labels:
+        if any_of and ("site", self.has.get(peer, "")) not in any_of:
             raise CredentialError("other labels", "unattested")
 
     def asked(self) -> list[int]:
@@ -96,7 +97,7 @@ async def open_world(library: Library) -> AsyncGenerator[tuple[World, Any]]:
         here = Here(world.table, ALICE)
         nursery.start_soon(here.run)
         calls = Calls(world.open_peer, lambda: CREDENTIAL, world.attest)
-        named = NamedCalls(calls, ALICE, here.open, Providers(world.find))
+        named = NamedCalls(calls, ALICE, here.open, Providers(world.find), lambda: world.own)
         async with library.client(named) as client:
             yield world, client
 
@@ -284,6 +285,18 @@ async def test_an_own_service_comes_first(library: Library) -> None:
         own.status = 503
         assert (await client.get(NAME)).status_code == 200
         assert world.asked() == [1]
+
+
+async def test_an_own_service_is_passed_over_where_it_lacks_the_label(library: Library) -> None:
+    async with open_world(library) as (world, client):
+        (far,) = world.add(Replica())
+        own = Replica()
+        world.table.register("mcp", "weather", own)
+        world.has, world.own = {PEERS[0]: "b"}, {"site": "a"}
+        for label in ("site=b", "site=a", "site=b, site=a"):
+            assert (await client.get(NAME, headers={"X-Mesh-Required-Labels": label})).status_code == 200
+        assert (len(far.scopes), len(own.scopes)) == (1, 2)
+        assert (await client.get(NAME, headers={"X-Mesh-Required-Labels": "site=c"})).status_code == 403
 
 
 async def test_an_own_answer_that_is_left_in_the_middle_is_felt(library: Library) -> None:

@@ -93,7 +93,7 @@ async def test_a_failure_is_shared_by_those_who_wait_and_by_nobody_else() -> Non
 def test_one_of_the_required_and_all_of_the_floor(
     has: dict[str, str], required: tuple[tuple[str, str], ...], floor: dict[str, str], expected: bool
 ) -> None:
-    assert suffices(has, required, floor) is expected
+    assert suffices(has, required, floor.items()) is expected
 
 
 def test_what_is_required_is_read_from_headers() -> None:
