@@ -11,7 +11,8 @@ from agentmesh.cli import router
 from agentmesh.cli.program import STOP_TIMEOUT
 from agentmesh.node import NodeConfig, attachments, reachability
 from agentmesh.protocols.relay import BookLimits
-from agentmesh.router import departures, members
+from agentmesh.router import departures
+from agentmesh.router.members import SETTLED_TIME
 from agentmesh.runtime.config import ARRIVALS_PER_SECOND, STOCK_PER_SOURCE, ConnectionLimits
 from benchmarks.steps import Model
 
@@ -35,7 +36,7 @@ FIGURES: dict[str, float] = {  # what the text says, and what it says it of
     "wait for 45 seconds": STOP_TIMEOUT + 30.0,
     "and every 15 minutes": reachability.CHECK_INTERVAL / 60,
     "looks again every minute": attachments.MONITOR_INTERVAL / 60,
-    "within the last minute": members.SETTLED_TIME / 60,
+    "within the last minute": SETTLED_TIME / 60,
 }
 
 
@@ -43,11 +44,13 @@ FIGURES: dict[str, float] = {  # what the text says, and what it says it of
 def test_a_row_of_the_sizing_is_what_the_model_says(
     fleet: str, held: str, routers: str, sessions: str, high: str
 ) -> None:
-    numbers = [int(text.replace(",", "")) for text in (fleet, held, routers, sessions, high)]
-    model = Model(*numbers[:3], high_watermark=numbers[4])
-    assert math.ceil(model.sessions_per_router) == numbers[3]
-    assert math.ceil(model.watermark_needed - 1e-6) == numbers[4]
-    assert model.members_that_fit >= numbers[0]
+    members, wanted, count, per_router, watermark = (
+        int(text.replace(",", "")) for text in (fleet, held, routers, sessions, high)
+    )
+    model = Model(members, wanted, count, watermark)
+    assert math.ceil(model.sessions_per_router) == per_router
+    assert math.ceil(model.watermark_needed - 1e-6) == watermark
+    assert model.members_that_fit >= members
 
 
 @pytest.mark.parametrize("said", FIGURES)
