@@ -5,4 +5,6 @@ table       the connections of one router: registered, fenced, limited, ended
 selection   which of them a stream gets
 controller  how many connections an agent's process has
 access      what an agent's streams may reach
+agent       an agent's process: its connections, and what is opened on them
+service     a router's side: connections registered, streams opened (opening)
 """

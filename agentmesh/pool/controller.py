@@ -63,6 +63,11 @@ class Controller:
         return sum(slot.is_counted for slot in self._slots)
 
     @property
+    def is_over(self) -> bool:
+        """Whether it was stopped, and nothing is left."""
+        return self._stopped and not self._slots
+
+    @property
     def active(self) -> tuple[str, ...]:
         """The IDs of those in the pool, the oldest first."""
         return tuple(slot.connection_id for slot in self._in(State.ACTIVE))

@@ -133,7 +133,9 @@ class Slot:
         self.state = after
 
     def take(self, report: Report) -> None:
-        self.report = report
+        """How it is now; errors add up until somebody has looked."""
+        errors = self.report.transport_errors if self.report else 0
+        self.report = attrs.evolve(report, transport_errors=report.transport_errors + errors)
         self.has_carried = self.has_carried or report.active_streams > 0
         if report.rtt is not None:
             self.best_rtt = report.rtt if self.best_rtt is None else min(self.best_rtt, report.rtt)

@@ -9,21 +9,17 @@ from collections.abc import Iterator
 
 import attrs
 
-from agentmesh.errors import MeshError
 from agentmesh.pool.audit import Action, Audit, AuditEvent
 from agentmesh.pool.claims import Claim, Reason, Refusal
 from agentmesh.pool.connection import Connection, Input, Lease, State
 from agentmesh.pool.limits import PoolLimits, is_full
+from agentmesh.pool.registry.errors import AmbiguousAgentError
 from agentmesh.pool.trace import TraceRing
 from agentmesh.protocols.pool import ConnEpoch
 from agentmesh.runtime.meters import Meter
 from agentmesh.runtime.yamux import Allowance
 
 RETRY_AFTER_FULL = 5.0  # seconds
-
-
-class AmbiguousAgentError(MeshError):
-    """Two agents are called like this, but for upper and lower case. Which one is meant is nothing to guess."""
 
 
 class AgentPool:
@@ -119,11 +115,11 @@ class PoolTable:
         """The pool of the agent that is called so, in whatever case, as names of hosts are.
 
         Raises:
-            AmbiguousAgentError: two are.
+            AmbiguousAgentError: several are; which one is meant is nothing to guess.
         """
         spellings = self._spellings.get(name.casefold(), set())
         if len(spellings) > 1:
-            raise AmbiguousAgentError(f"{len(spellings)} agents are called {name}")
+            raise AmbiguousAgentError(tuple(sorted(spellings)))
         return next((self._pools[agent_id] for agent_id in spellings), None)
 
     # ── registering ──

@@ -4,7 +4,9 @@ import errno
 import ipaddress
 import logging
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import attrs
 import trio
@@ -14,8 +16,8 @@ from agentmesh.protocols.pool import Code, Open, OpenResult, Stage
 
 logger = logging.getLogger(__name__)
 
-RESOLVE_TIMEOUT = 3.0  # seconds
-CONNECT_TIMEOUT = 5.0  # seconds, over all addresses
+RESOLVE_TIMEOUT = 2.0  # seconds
+CONNECT_TIMEOUT = 5.0  # seconds, over all addresses; with the former less than a router waits for the result
 FIRST_TRIES = 2  # an address has so much of the time before the next is tried: a half
 
 Resolve = Callable[[str], Awaitable[Sequence[IPAddress]]]
@@ -48,6 +50,17 @@ async def dial_address(address: IPAddress, port: int) -> trio.abc.HalfCloseableS
         connection.close()
         raise
     return trio.SocketStream(connection)
+
+
+async def cut(stream: trio.abc.HalfCloseableStream) -> None:
+    """Close a connection so that its other end does not take what it got for everything: with a reset, where it is TCP.
+
+    Cancellation: it is closed.
+    """
+    if isinstance(stream, trio.SocketStream):
+        with suppress(OSError):
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await trio.aclose_forcefully(stream)
 
 
 @attrs.frozen

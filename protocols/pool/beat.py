@@ -39,6 +39,10 @@ class Beat:
     def is_lost(self, now: float) -> bool:
         return now >= self._lost_at
 
+    def is_overdue(self, now: float) -> bool:
+        """Whether an answer has not come for a whole interval."""
+        return any(now - sent_at > self.interval for sent_at in self._unanswered.values())
+
     def heard(self, now: float) -> None:
         self.heard_at = now
 

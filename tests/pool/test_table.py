@@ -4,7 +4,8 @@ from agentmesh.pool.audit import Action
 from agentmesh.pool.claims import Claim, ConnectionKey, Reason, Refusal
 from agentmesh.pool.connection import Connection, Lease, LeaseState, State
 from agentmesh.pool.limits import PoolLimits
-from agentmesh.pool.table import AmbiguousAgentError, PoolTable, Registration
+from agentmesh.pool.registry.errors import AmbiguousAgentError
+from agentmesh.pool.table import PoolTable, Registration
 from agentmesh.protocols.pool import ConnEpoch, Stats
 
 

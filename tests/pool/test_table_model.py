@@ -9,8 +9,9 @@ from agentmesh.pool.audit import Action
 from agentmesh.pool.claims import Claim, Reason, Refusal
 from agentmesh.pool.connection import Connection, Lease, LeaseState, State
 from agentmesh.pool.limits import PoolLimits
+from agentmesh.pool.registry.errors import AmbiguousAgentError
 from agentmesh.pool.selection import is_online
-from agentmesh.pool.table import AmbiguousAgentError, Place, PoolTable, Registration
+from agentmesh.pool.table import Place, PoolTable, Registration
 from agentmesh.protocols.pool import ConnEpoch
 
 AGENTS = ("agent", "Agent", "other")

@@ -1,0 +1,178 @@
+"""Routers and agents on a simulated network, and targets that agents connect to."""
+
+import ipaddress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+from trio.testing import memory_stream_pair
+
+from agentmesh.abc import Admission
+from agentmesh.identity import Identity
+from agentmesh.pool.access import AccessPolicy, IPAddress
+from agentmesh.pool.agent import AgentPool, AgentSettings
+from agentmesh.pool.attached import Bearer
+from agentmesh.pool.config import ConnectionsConfig
+from agentmesh.pool.instance import Instance
+from agentmesh.pool.leased import PooledStream
+from agentmesh.pool.limits import PoolLimits
+from agentmesh.pool.selection import healthy
+from agentmesh.pool.service import PoolService
+from agentmesh.pool.serving import ServingLimits
+from agentmesh.pool.table import PoolTable
+from agentmesh.pool.targets import Connector
+from agentmesh.protocols.pool import Open
+from agentmesh.runtime.host import Host, open_host
+from agentmesh.runtime.session import MuxSession
+from agentmesh.testing.network import MemoryNetwork
+from agentmesh.types import Address, PeerId
+
+ANYWHERE = Address.parse("/memory/0")
+ECHO, SINK, REFUSED, SLOW = "93.184.216.1", "93.184.216.2", "93.184.216.3", "93.184.216.4"
+
+Target = Callable[[trio.abc.HalfCloseableStream], object]
+
+
+def asked(host: str = ECHO, protocol: str = "tcp") -> Open:
+    return Open("", protocol, host, 22)
+
+
+@attrs.define
+class Targets:
+    """What agents reach: an echo, and others. They live in `nursery`."""
+
+    nursery: trio.Nursery
+    reached: list[str] = attrs.Factory(list[str])
+    cut: int = 0
+
+    async def dial(self, address: IPAddress, port: int) -> trio.abc.HalfCloseableStream:
+        self.reached.append(str(address))
+        await trio.lowlevel.checkpoint()
+        if str(address) == REFUSED:
+            raise ConnectionRefusedError(111, "refused")
+        if str(address) == SLOW:
+            await trio.sleep_forever()
+        near, far = memory_stream_pair()
+        self.nursery.start_soon(self._echo, far)
+        return near
+
+    async def _echo(self, stream: trio.abc.HalfCloseableStream) -> None:
+        try:
+            while data := await stream.receive_some():
+                await stream.send_all(data)
+            await stream.send_eof()
+        except trio.BrokenResourceError:
+            self.cut += 1
+
+    async def resolve(self, name: str) -> Sequence[IPAddress]:
+        await trio.lowlevel.checkpoint()
+        return [ipaddress.ip_address(ECHO)]
+
+
+@attrs.define
+class Cluster:
+    """One router, and agents that come and go."""
+
+    network: MemoryNetwork
+    host: Host
+    service: PoolService
+    targets: Targets
+    nursery: trio.Nursery
+    bearers: dict[PeerId, Bearer]
+
+    @property
+    def table(self) -> PoolTable:
+        return self.service.table
+
+    def connections(self, agent_id: str = "agent") -> list[str]:
+        pool = self.table.get(agent_id)
+        return [] if pool is None else [one.claim.instance_id for one in pool.connections]
+
+    def healthy(self) -> int:
+        """How many connections of the agent get streams."""
+        pool = self.table.get("agent")
+        return len(healthy(pool, self.table.limits, trio.current_time())) if pool else 0
+
+    @asynccontextmanager
+    async def agent(
+        self,
+        name: str,
+        connections: ConnectionsConfig | None = None,
+        *,
+        agent_id: str = "agent",
+        label: str | None = "agent",
+        serving: ServingLimits | None = None,
+        policy: Sequence[Mapping[str, object]] = ({},),
+    ) -> AsyncGenerator[AgentPool]:
+        """An agent's process, running."""
+        identity = Identity.generate()
+        self.bearers[identity.peer] = Bearer(label, f"token-{label}")
+        connector = Connector(AccessPolicy.read(list(policy)), self.targets.resolve, self.targets.dial)
+        settings = AgentSettings(
+            agent_id=agent_id,
+            instance=Instance(name, f"boot-{name}", is_kept=True),
+            connections=connections or ConnectionsConfig(),
+            serving=serving or ServingLimits(),
+        )
+        hosts: list[Host] = []
+
+        async def dial() -> MuxSession:
+            return await hosts[0].connect_anew(self.host.peer, self.host.addresses)
+
+        pool = AgentPool(settings, dial, connector, chance=lambda: 0.5)
+        async with (
+            open_host(
+                identity=identity,
+                transports=[self.network.transport(name)],
+                protocols=[pool.protocol(Admission.ANYONE)],
+            ) as host,
+            trio.open_nursery() as nursery,
+        ):
+            hosts.append(host)
+            nursery.start_soon(pool.run)
+            yield pool
+            nursery.cancel_scope.cancel()
+
+    async def wait_for(self, count: int, agent_id: str = "agent") -> None:
+        """Until the agent has so many connections."""
+        with trio.fail_after(600):
+            while True:
+                if len(self.connections(agent_id)) == count:
+                    return
+                await trio.sleep(0.1)
+
+    async def open(self, host: str = ECHO) -> PooledStream:
+        stream = await self.service.opener.open("agent", asked(host))
+        assert isinstance(stream, PooledStream), stream
+        return stream
+
+
+async def say(stream: trio.abc.HalfCloseableStream, data: bytes = b"hello") -> bytes:
+    """Say something to an echo and hear it."""
+    await stream.send_all(data)
+    said = b""
+    while len(said) < len(data):
+        got = await stream.receive_some()
+        assert got, "ended early"
+        said += bytes(got)
+    return said
+
+
+@asynccontextmanager
+async def open_cluster(limits: PoolLimits | None = None, seed: int = 1) -> AsyncGenerator[Cluster]:
+    network = MemoryNetwork(seed=seed)
+    bearers: dict[PeerId, Bearer] = {}
+    service = PoolService(PoolTable("n1", limits), bearers.get)
+    async with (
+        open_host(
+            identity=Identity.generate(),
+            transports=[network.transport("router")],
+            protocols=[service.protocol(Admission.ANYONE)],
+            listen=[ANYWHERE],
+        ) as host,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(service.run)
+        yield Cluster(network, host, service, Targets(nursery), nursery, bearers)
+        nursery.cancel_scope.cancel()
