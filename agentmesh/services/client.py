@@ -1,27 +1,17 @@
 """httpx over the mesh."""
 
-from collections.abc import AsyncIterator, Generator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, cast
 
-import httpcore2
 import httpx
 
-from agentmesh.errors import AddressError
-from agentmesh.services.calls import Outgoing, Sends
-from agentmesh.services.names import MOUNTS, canonical_url
+from agentmesh.services.calls import Sends
+from agentmesh.services.client_parts import Library, canonical, outgoing_of
+from agentmesh.services.names import MOUNTS
 from agentmesh.services.seam import Incoming
 
-ERRORS: Mapping[type[Exception], type[httpx.TransportError]] = {
-    httpcore2.ConnectTimeout: httpx.ConnectTimeout,
-    httpcore2.ReadTimeout: httpx.ReadTimeout,
-    httpcore2.WriteTimeout: httpx.WriteTimeout,
-    httpcore2.ReadError: httpx.ReadError,
-    httpcore2.WriteError: httpx.WriteError,
-    httpcore2.LocalProtocolError: httpx.LocalProtocolError,
-    httpcore2.RemoteProtocolError: httpx.RemoteProtocolError,
-    httpcore2.UnsupportedProtocol: httpx.UnsupportedProtocol,
-}
+HTTPX = Library.of(httpx)
 
 
 class MeshClient(httpx.AsyncClient):
@@ -54,10 +44,10 @@ class MeshClient(httpx.AsyncClient):
         **options: Any,
     ) -> None:
         mounted = {**(mounts or {}), **dict.fromkeys(MOUNTS, MeshTransport(calls))}
-        super().__init__(base_url=_canonical(base_url), mounts=mounted, **options)
+        super().__init__(base_url=canonical(base_url), mounts=mounted, **options)
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
-        return super().build_request(method, _canonical(url), **options)
+        return super().build_request(method, canonical(url), **options)
 
 
 class MeshTransport(httpx.AsyncBaseTransport):
@@ -67,18 +57,9 @@ class MeshTransport(httpx.AsyncBaseTransport):
         self._calls = calls
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        outgoing = Outgoing(
-            request.method,
-            request.url.scheme,
-            request.url.host,
-            request.url.port,
-            request.url.raw_path,
-            request.headers.raw,
-            cast(httpx.AsyncByteStream, request.stream),
-            request.extensions,
-            isinstance(request.stream, httpx.ByteStream),
-        )
-        with _translated():
+        content = cast(httpx.AsyncByteStream, request.stream)
+        outgoing = outgoing_of(request, content, is_repeatable=isinstance(request.stream, httpx.ByteStream))
+        with HTTPX.translated():
             incoming = await self._calls.send(outgoing)
         return httpx.Response(
             incoming.status, headers=incoming.headers, stream=_Body(incoming), extensions=incoming.extensions
@@ -90,25 +71,9 @@ class _Body(httpx.AsyncByteStream):
         self._incoming = incoming
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translated():
-            async with aclosing(self._incoming.parts()) as parts:
-                async for part in parts:
-                    yield part
+        async with aclosing(HTTPX.parts_of(self._incoming)) as parts:
+            async for part in parts:
+                yield part
 
     async def aclose(self) -> None:
         await self._incoming.aclose()
-
-
-def _canonical(url: httpx.URL | str) -> httpx.URL | str:
-    return canonical_url(url) if isinstance(url, str) else url
-
-
-@contextmanager
-def _translated() -> Generator[None]:
-    try:
-        yield
-    except tuple(ERRORS) as exc:
-        mapped = next(to for of, to in ERRORS.items() if isinstance(exc, of))
-        raise mapped(str(exc)) from exc
-    except AddressError as exc:
-        raise httpx.InvalidURL(str(exc)) from exc

@@ -1,42 +1,24 @@
 """httpx2 over the mesh. The same as `client`, for the successor of httpx that the mcp and openai SDKs take."""
 
-from collections.abc import AsyncIterator, Generator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, cast
 
-import httpcore2
 import httpx2
 
-from agentmesh.errors import AddressError
-from agentmesh.services.calls import Outgoing, Sends
-from agentmesh.services.names import MOUNTS, canonical_url
+from agentmesh.services.calls import Sends
+from agentmesh.services.client_parts import Library, canonical, outgoing_of
+from agentmesh.services.names import MOUNTS
 from agentmesh.services.seam import Incoming
 
-ERRORS: Mapping[type[Exception], type[httpx2.TransportError]] = {
-    httpcore2.ConnectTimeout: httpx2.ConnectTimeout,
-    httpcore2.ReadTimeout: httpx2.ReadTimeout,
-    httpcore2.WriteTimeout: httpx2.WriteTimeout,
-    httpcore2.ReadError: httpx2.ReadError,
-    httpcore2.WriteError: httpx2.WriteError,
-    httpcore2.LocalProtocolError: httpx2.LocalProtocolError,
-    httpcore2.RemoteProtocolError: httpx2.RemoteProtocolError,
-    httpcore2.UnsupportedProtocol: httpx2.UnsupportedProtocol,
-}
+HTTPX2 = Library.of(httpx2)
 
 
 class MeshClient2(httpx2.AsyncClient):
     """An `httpx2.AsyncClient` whose `http://<peer ID>.peer.mesh/<type>/<name>/...` requests go over the mesh, and, as
     a node makes it, those of `http://<name>.<type>.mesh/...` to whoever serves that.
 
-    Other hosts are reached over the network as ever. A peer ID may be spelt in base58 wherever a URL is given as text;
-    in an `httpx2.URL` it must be `PeerId.dns_label`, since parsing lower-cases it.
-
-    What comes back when a call fails:
-        502 unreachable, 503 not connected to the mesh, 403 or 503 refused by the peer before HTTP: answers made here.
-        400, 401, 403, 404 and 502: answers of the peer's mesh. Both kinds carry an X-Mesh-Error header; an answer
-        without it is the service's own. ConnectTimeout, ReadTimeout, WriteTimeout, ReadError, WriteError,
-        RemoteProtocolError: the call broke in the middle. InvalidURL: the host is no peer ID.
-    Cancellation: safe; the provider learns at once that its caller left.
+    The same as `MeshClient` in every way but the library.
 
     Args:
         calls: who carries the requests.
@@ -54,10 +36,10 @@ class MeshClient2(httpx2.AsyncClient):
         **options: Any,
     ) -> None:
         mounted = {**(mounts or {}), **dict.fromkeys(MOUNTS, MeshTransport2(calls))}
-        super().__init__(base_url=_canonical(base_url), mounts=mounted, **options)
+        super().__init__(base_url=canonical(base_url), mounts=mounted, **options)
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
-        return super().build_request(method, _canonical(url), **options)
+        return super().build_request(method, canonical(url), **options)
 
 
 class MeshTransport2(httpx2.AsyncBaseTransport):
@@ -67,18 +49,9 @@ class MeshTransport2(httpx2.AsyncBaseTransport):
         self._calls = calls
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        outgoing = Outgoing(
-            request.method,
-            request.url.scheme,
-            request.url.host,
-            request.url.port,
-            request.url.raw_path,
-            request.headers.raw,
-            cast(httpx2.AsyncByteStream, request.stream),
-            request.extensions,
-            isinstance(request.stream, httpx2.ByteStream),
-        )
-        with _translated():
+        content = cast(httpx2.AsyncByteStream, request.stream)
+        outgoing = outgoing_of(request, content, is_repeatable=isinstance(request.stream, httpx2.ByteStream))
+        with HTTPX2.translated():
             incoming = await self._calls.send(outgoing)
         return httpx2.Response(
             incoming.status, headers=incoming.headers, stream=_Body(incoming), extensions=incoming.extensions
@@ -90,25 +63,9 @@ class _Body(httpx2.AsyncByteStream):
         self._incoming = incoming
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translated():
-            async with aclosing(self._incoming.parts()) as parts:
-                async for part in parts:
-                    yield part
+        async with aclosing(HTTPX2.parts_of(self._incoming)) as parts:
+            async for part in parts:
+                yield part
 
     async def aclose(self) -> None:
         await self._incoming.aclose()
-
-
-def _canonical(url: httpx2.URL | str) -> httpx2.URL | str:
-    return canonical_url(url) if isinstance(url, str) else url
-
-
-@contextmanager
-def _translated() -> Generator[None]:
-    try:
-        yield
-    except tuple(ERRORS) as exc:
-        mapped = next(to for of, to in ERRORS.items() if isinstance(exc, of))
-        raise mapped(str(exc)) from exc
-    except AddressError as exc:
-        raise httpx2.InvalidURL(str(exc)) from exc
