@@ -149,7 +149,7 @@ class _Worker:
         """Raises WorkerError."""
         with self._log.open("wb") as log:
             self._process = await trio.lowlevel.open_process(
-                [sys.executable, "-m", "agentmesh.bench.worker"],
+                [sys.executable, "-m", "agentmesh.bench"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,4 +1,4 @@
-"""A process of members: `python -m agentmesh.bench.worker`.
+"""A process of members: `python -m agentmesh.bench`.
 
 The plan comes as a line of JSON on standard input, and what members say goes out on standard output, a line each. It
 ends when its standard input does, however whoever started it ended.
@@ -78,11 +78,8 @@ async def _start_all(plan: Plan, out: int) -> None:
 
 
 def main() -> None:
+    """Be such a process."""
     logging.getLogger("agentmesh").setLevel(logging.ERROR)  # what befalls members is said, not logged
     out = os.dup(1)
     os.dup2(2, 1)  # whatever libraries print
     trio.run(partial(run, trio.lowlevel.FdStream(os.dup(0)), out))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -34,11 +35,12 @@ def called(text: str) -> str:
     return text
 
 
-def report_file(_: click.Context, __: click.Parameter, path: str) -> str:
+def writable(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
     """Refuse now what could not be written when all is done."""
-    folder = Path(path).resolve().parent
-    if path != STANDARD_OUTPUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise click.BadParameter(f"{path}: no folder to write it in")
+    if path is not None and path != STANDARD_OUTPUT:
+        folder = Path(path).resolve().parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise click.BadParameter(f"{path}: no folder to write it in")
     return path
 
 
@@ -125,13 +127,13 @@ def command() -> None:
 )
 @click.option(
     "--resident-marker",
-    type=click.Path(dir_okay=False, path_type=Path),
+    callback=writable,
     metavar="FILE",
     help="A file to make when all members are there and the hold begins.",
 )
 @click.option(
     "--out",
-    callback=report_file,
+    callback=writable,
     default=STANDARD_OUTPUT,
     show_default="standard output",
     metavar="FILE",
@@ -151,7 +153,7 @@ def join_command(
     join_timeout: float,
     processes: int | None,
     labels: tuple[tuple[str, str], ...],
-    resident_marker: Path | None,
+    resident_marker: str | None,
     out: str,
 ) -> int:
     """Have many members join, stay for a time, and leave; report how that went.
@@ -161,14 +163,21 @@ def join_command(
     """
     selector, prefer = dict(router_selector), dict(router_prefer)
     plan = Plan(control_plane, token, routers, selector, prefer, service, count, ramp, join_timeout)
-    marker = partial(resident_marker.write_text, "") if resident_marker else lambda: None
-    settings = JoinSettings(plan, hold, processes or 0, marker)
+    settings = JoinSettings(plan, hold, processes or 0, marking(resident_marker))
     reports: list[JoinReport] = []
     stopped = trio.Event()
     run_program(partial(_join, settings, dict(labels), out, reports, stopped), stop_timeout=LEAVE_TIMEOUT + 5)
     if stopped.is_set():
         return INTERRUPTED
     return 0 if all(report.is_good for report in reports) else 1
+
+
+def marking(path: str | None) -> Callable[[], object]:
+    """What makes the file that says that all are there; one of an earlier run is gone first."""
+    if path is None:
+        return lambda: None
+    Path(path).unlink(missing_ok=True)
+    return partial(Path(path).write_text, "")
 
 
 async def _join(

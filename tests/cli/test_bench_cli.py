@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from agentmesh.bench.report import Hold, JoinReport, Member, Outages
 from agentmesh.cli import main
+from agentmesh.cli.bench import marking
 
 HOLD = Hold(60.0, 2, 1, 3, 2, Outages(100.0, 900.0), 0, 0)
 REPORT = JoinReport(
@@ -41,6 +42,7 @@ def test_help_names_every_option_and_what_it_is_for() -> None:
         (["join", "--service", "ftp/x"], "'ftp/x' is no TYPE/NAME"),
         (["join", "--label", "blue"], "'blue' is no key=value"),
         (["join", "--out", "/missing/report.json"], "/missing/report.json: no folder to write it in"),
+        (["join", "--resident-marker", "/missing/there"], "/missing/there: no folder to write it in"),
         (["summary"], "Missing argument 'REPORT"),
     ],
 )
@@ -57,6 +59,16 @@ def test_what_the_kernel_does_not_allow_is_said_before_anything_is_started(tmp_p
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert "a process needs 25000064 open files" in result.stderr
     assert "sysctl net.ipv4.ip_local_port_range" in result.stderr
+
+
+def test_a_marker_of_an_earlier_run_is_none_of_this_one(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    marker.write_text("")
+    made = marking(str(marker))
+    assert not marker.exists()
+    made()
+    assert marker.exists()
+    assert marking(None)() is None
 
 
 def test_reports_are_merged_into_distributions(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """`agentmesh bench join` against a mesh of processes."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
 from agentmesh.bench.report import JoinReport
 from tests.programs.mesh import create_token, open_mesh
-from tests.programs.programs import Machine
+from tests.programs.programs import Machine, Running
 
 COUNT = 6
 
@@ -14,6 +15,12 @@ COUNT = 6
 def arguments(url: str, token: Path, *more: str) -> tuple[str, ...]:
     join = ("--control-plane", url, "--bootstrap-token-path", str(token), "--count", str(COUNT))
     return ("bench", "join", *join, "--processes", "2", "--out", "report.json", *more)
+
+
+def processes_of(bench: Running) -> list[int]:
+    """Those that its members are tasks of."""
+    threads = Path(f"/proc/{bench.process.pid}/task").glob("*/children")
+    return [int(child) for thread in threads for child in thread.read_text().split()]
 
 
 async def test_members_join_call_hold_and_lose_their_routers_and_a_report_tells_of_it(machine: Machine) -> None:
@@ -48,6 +55,8 @@ async def test_members_that_cannot_join_are_told_of_and_ctrl_c_leaves_what_was_r
         other = machine.running(*arguments(url, token, "--count", "3", "--out", "other.json"))
         async with one as short, other as long:
             await long.said(" members ready=0 gone=0 of=3$")
+            os.kill(processes_of(long)[0], signal.SIGKILL)
+            await long.said(" members ready=0 gone=[12] of=3$")
             assert await long.told(signal.SIGTERM) == 128 + signal.SIGINT, long.text
             assert await short.ended() == 1, short.text
         report, broken_off = (
@@ -55,5 +64,8 @@ async def test_members_that_cannot_join_are_told_of_and_ctrl_c_leaves_what_was_r
         )
         assert (report.completed, report.failed, report.hold) == (0, 2, None)
         assert report.errors == {"not ready in 2 s": 2}
-        assert (broken_off.count, broken_off.completed, broken_off.failed) == (3, 0, 0)
+        assert (broken_off.count, broken_off.completed) == (3, 0)
+        ((why, count),) = broken_off.errors.items()
+        assert why == "the process ended"
+        assert broken_off.failed == count in (1, 2)
     await machine.none_left()
