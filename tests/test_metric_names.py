@@ -1,6 +1,8 @@
 """The metrics of a router and a node: each name with its type and labels, there from the start, and no other."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,6 +12,8 @@ from trio.testing import MockClock
 from agentmesh.node.pages import node_pages
 from agentmesh.router.pages import router_pages
 from tests.node.fleet import open_fleet
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 
 Names = Mapping[str, tuple[str, ...]]  # "<type> <name>", and the labels
 
@@ -117,6 +121,13 @@ def check(text: str, names: Names) -> None:
             if name == family.name:
                 assert {sample.labels[label] for sample in family.samples} == values
     assert shown == {name: set(labels) for name, labels in names.items()}
+
+
+def test_the_document_has_them_all_with_their_labels() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
+    written = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    promised = {name.split()[1]: set(labels) for names in (ROUTER, NODE) for name, labels in names.items()}
+    assert written == promised
 
 
 async def test_the_metrics_of_a_router_and_of_a_node_are_those_that_are_promised(autojump_clock: MockClock) -> None:
