@@ -124,7 +124,7 @@ def check(text: str, names: Names) -> None:
 
 
 def test_the_document_has_them_all_with_their_labels() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", DOCUMENT.read_text(), re.MULTILINE)
     written = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     promised = {name.split()[1]: set(labels) for names in (ROUTER, NODE) for name, labels in names.items()}
     assert written == promised
