@@ -245,8 +245,10 @@ class Controller:
                 other.at = max(other.at, at)
 
     def _may_dial(self, slot: Slot) -> bool:
-        """The first one alone: whether there may be others is in its ack. So too after all were lost."""
-        if self._in(State.ACTIVE):
+        """The first one alone: whether there may be others is in its ack. So too after all were lost. And the second
+        alone, because it may come to another router, an older one.
+        """
+        if len(self._in(State.ACTIVE)) > 1:
             return True
         return not self._in(State.DIALING) and slot is min(self._in(State.WAITING), key=lambda one: one.at)
 

@@ -40,6 +40,9 @@ def test_the_second_dial_waits_for_the_first_ack() -> None:
     assert len(world.of(Dial)) == 1
     world.controller.joined("c1", POOL, world.now)
     world.obey()
+    assert len(world.of(Dial)) == 2  # which may come to another router
+    world.controller.joined("c2", POOL, world.now)
+    world.obey()
     assert len(world.of(Dial)) == 3
 
 

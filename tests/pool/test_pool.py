@@ -13,9 +13,10 @@ from agentmesh.pool.config import ConnectionsConfig
 from agentmesh.pool.leased import PooledStream
 from agentmesh.pool.limits import PoolLimits
 from agentmesh.pool.selection import is_online
+from agentmesh.pool.serving import ServingLimits
 from agentmesh.protocols.pool import Code, ConnEpoch, DrainReason, OpenResult, Stage
 from agentmesh.testing.cancellation import cancel_at_every_await
-from tests.pool.worlds import ECHO, REFUSED, SLOW, Cluster, asked, open_cluster, say
+from tests.pool.worlds import BREAKING, ECHO, REFUSED, SLOW, Cluster, asked, open_cluster, say
 
 THREE = ConnectionsConfig(min=3, max=3)
 
@@ -256,6 +257,82 @@ async def test_the_number_of_connections_follows_the_load(autojump_clock: MockCl
         await cluster.wait_for(1)
         assert agent.controller.count == 1
         assert await say(await cluster.open()) == b"hello"
+
+
+async def test_many_short_streams_leave_nothing(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.agent("i1", ConnectionsConfig(min=2, max=2)) as agent:
+        await cluster.wait_for(2)
+        used: dict[str, int] = {}
+        for n in range(300):
+            stream = await cluster.open()
+            used[stream.key.connection_id] = used.get(stream.key.connection_id, 0) + 1
+            if n % 3:
+                assert await say(stream) == b"hello"
+            if n % 2:
+                await stream.aclose()
+            else:
+                stream.reset()
+        await trio.sleep(1)
+        assert quiet(cluster)
+        assert not any(link.opens or link.control.machine.open_streams for link in agent.links.values())
+        assert sum(used.values()) == 300
+
+
+async def test_a_client_that_does_not_read_holds_up_nobody(autojump_clock: MockClock) -> None:
+    """Not its neighbours on the same connection, not the heartbeats; and what waits for it is bounded."""
+    async with open_cluster() as cluster, cluster.agent("i1") as agent:
+        await cluster.wait_for(1)
+        stuck, other = await cluster.open(), await cluster.open()
+
+        async def pour() -> None:
+            while True:
+                await stuck.send_all(bytes(64 * 1024))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pour)
+            for _ in range(6):
+                await trio.sleep(10)
+                with trio.fail_after(1):
+                    assert await say(other) == b"hello"
+            nursery.cancel_scope.cancel()
+        assert cluster.healthy() == 1
+        assert agent.controller.count == 1  # a reader that is slow is no reason for another connection
+        assert cluster.host.statistics().connections.held_bytes < 64 * 1024 * 1024
+        assert await say(other) == b"hello"
+
+
+async def test_a_target_that_breaks_off_is_no_end(autojump_clock: MockClock) -> None:
+    """What came is a part, and the client is told so: its stream breaks, and does not end."""
+    async with open_cluster() as cluster, cluster.agent("i1"):
+        await cluster.wait_for(1)
+        stream = await cluster.open(BREAKING)
+        with pytest.raises(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+        await stream.aclose()
+        await wait_all_tasks_blocked()
+        assert quiet(cluster)
+
+
+async def test_a_client_that_breaks_off_has_its_target_cut(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.agent("i1"):
+        await cluster.wait_for(1)
+        stream = await cluster.open()
+        assert await say(stream) == b"hello"
+        stream.reset()
+        await trio.sleep(1)
+        assert cluster.targets.open == 0
+        assert quiet(cluster)
+
+
+async def test_no_more_streams_than_an_agent_takes(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.agent("i1", serving=ServingLimits(max_streams=2)):
+        await cluster.wait_for(1)
+        for _ in range(2):
+            await cluster.open()
+        result = await cluster.service.opener.open("agent", asked())
+        assert isinstance(result, OpenResult)
+        assert (result.stage, result.code, result.retryable) == (Stage.QUEUE, Code.QUEUE_FULL, True)
 
 
 async def test_an_open_cancelled_anywhere_leaves_nothing(autojump_clock: MockClock) -> None:

@@ -1,12 +1,12 @@
 """Routers and agents on a simulated network, and targets that agents connect to."""
 
 import ipaddress
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
-from trio.testing import memory_stream_pair
+from trio.testing import lockstep_stream_pair
 
 from agentmesh.abc import Admission
 from agentmesh.identity import Identity
@@ -29,13 +29,27 @@ from agentmesh.testing.network import MemoryNetwork
 from agentmesh.types import Address, PeerId
 
 ANYWHERE = Address.parse("/memory/0")
-ECHO, SINK, REFUSED, SLOW = "93.184.216.1", "93.184.216.2", "93.184.216.3", "93.184.216.4"
-
-Target = Callable[[trio.abc.HalfCloseableStream], object]
+ECHO, BREAKING, REFUSED, SLOW = "93.184.216.1", "93.184.216.2", "93.184.216.3", "93.184.216.4"
 
 
 def asked(host: str = ECHO, protocol: str = "tcp") -> Open:
     return Open("", protocol, host, 22)
+
+
+class Breaking(trio.abc.ReceiveStream):
+    """What comes of a target that is reset when it has given a part."""
+
+    def __init__(self) -> None:
+        self._parts = [b"a part"]
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if not self._parts:
+            raise trio.BrokenResourceError
+        return self._parts.pop()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 @attrs.define
@@ -45,6 +59,7 @@ class Targets:
     nursery: trio.Nursery
     reached: list[str] = attrs.Factory(list[str])
     cut: int = 0
+    open: int = 0
 
     async def dial(self, address: IPAddress, port: int) -> trio.abc.HalfCloseableStream:
         self.reached.append(str(address))
@@ -53,17 +68,20 @@ class Targets:
             raise ConnectionRefusedError(111, "refused")
         if str(address) == SLOW:
             await trio.sleep_forever()
-        near, far = memory_stream_pair()
+        near, far = lockstep_stream_pair()  # which holds no bytes of its own
         self.nursery.start_soon(self._echo, far)
-        return near
+        return trio.StapledStream(near, Breaking()) if str(address) == BREAKING else near
 
     async def _echo(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self.open += 1
         try:
             while data := await stream.receive_some():
                 await stream.send_all(data)
             await stream.send_eof()
         except trio.BrokenResourceError:
             self.cut += 1
+        finally:
+            self.open -= 1
 
     async def resolve(self, name: str) -> Sequence[IPAddress]:
         await trio.lowlevel.checkpoint()
