@@ -46,6 +46,11 @@ class Climb:
     steps: list[Step] = attrs.Factory(list[Step])
     why: str = ""
 
+    @property
+    def is_good(self) -> bool:
+        """Whether the top was reached, every member came, and none fell out."""
+        return not self.why and all(step.report is not None and step.report.is_good for step in self.steps)
+
 
 async def climb(settings: Settings, folder: Path, found: Climb, stop: trio.Event) -> None:
     """Climb until the top, a step whose members do not come, or `stop`; then have all members leave.
@@ -144,7 +149,7 @@ def main(
         json_file.write_text(json.dumps({**run, "steps": as_json(found.steps)}, indent=2))
     if charts is not None and found.steps:
         write_chart(charts, found.steps, settings.wanted)
-    context.exit(1 if found.why else 0)
+    context.exit(0 if found.is_good else 1)
 
 
 async def _checked(settings: Settings, folder: Path, found: Climb, draws: bool, stop: trio.Event) -> None:

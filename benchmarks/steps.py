@@ -150,6 +150,7 @@ def lines_of(steps: Sequence[Step], wanted: int) -> list[tuple[str, list[str]]]:
         Model(step.resident, wanted, len(step.after.routers), step.after.routers[0].high_watermark) for step in steps
     ]
     row("members", [f"{step.resident:,}" for step in steps])
+    row("  that did not come", [f"{step.report.failed:,}" if step.report else "-" for step in steps])
     row("ready, ms: median, p99, last", [_three(step.ready_ms) for step in steps])
     row("first call, ms: median, p99, last", [_three(step.first_call_ms) for step in steps])
     row("sessions of a router, by the model", [f"{model.sessions_per_router:,.0f}" for model in models])

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from agentmesh.bench.report import Hold, JoinReport, Member, Outages
 from benchmarks.climbing import Settings
-from benchmarks.ladder import main
+from benchmarks.ladder import Climb, main
 from benchmarks.ladder_chart import write_chart
 from benchmarks.programs import metrics_in, value_of
 from benchmarks.steps import MIB, Model, Process, RouterState, Snapshot, Step, as_json, holds_of, lines_of
@@ -65,6 +65,10 @@ def test_a_table_has_the_model_beside_what_was_measured() -> None:
     steps = [climbed(1, 10), climbed(2, 20)]
     shown = dict(lines_of(steps, wanted=2))
     assert shown["members"] == ["10", "20"]
+    assert shown["  that did not come"] == ["0", "0"]
+    assert Climb(steps).is_good
+    assert not Climb([attrs.evolve(steps[0], report=None)]).is_good
+    assert not Climb(steps, "interrupted").is_good
     assert shown["ready, ms: median, p99, last"] == ["100, 300, 300"] * 2
     assert shown["sessions of a router, by the model"] == ["10", "20"]
     assert shown["  measured, least and most"] == ["10 to 11", "20 to 21"]
