@@ -108,7 +108,8 @@ class Catalogue:
         return entry.state if entry else None
 
     def update(self, records: Iterable[RouterRecord], banned: Collection[PeerId] = ()) -> None:
-        """The control plane's list now. A router that is no longer on it is forgotten once it is not held.
+        """The control plane's list now. A router that is no longer on it is forgotten once it is neither held nor left
+        alone: one that comes back has still sent us away.
 
         Routers behind other routers are not for us: their circuit addresses are left out. Nor are those that are
         banned.
@@ -124,10 +125,11 @@ class Catalogue:
 
     def choose(self, now: float) -> list[RouterRecord]:
         """The routers to attach to now, as many as are missing, the least loaded first. They count as ATTACHING."""
-        for entry in self._entries.values():
+        for entry in list(self._entries.values()):
             if entry.wait_until <= now:
                 self._step(entry, Input.TIMEOUT, now)
                 entry.failures %= MAX_ATTEMPTS
+                self._forget_unlisted(entry)
         last_resort = self._last_resort()
         if last_resort is not None and last_resort.last_resort_at <= now:
             self._step(last_resort, Input.TIMEOUT, now)  # if it fails once more, it is shunned again
@@ -233,7 +235,7 @@ class Catalogue:
         return entry
 
     def _forget_unlisted(self, entry: Standing) -> None:
-        if not entry.listed and entry.state not in HELD:
+        if not entry.listed and entry.state not in HELD | LEFT_ALONE:
             del self._entries[entry.record.peer]
 
 

@@ -35,6 +35,7 @@ class Standing:
     since: float = 0.0
     shunned_at: float = math.inf
     has_no_place: bool = False  # for us: it sent us away, or refused us
+    is_left_alone: bool = False
 
 
 class Driver(RuleBasedStateMachine):
@@ -75,11 +76,13 @@ class Driver(RuleBasedStateMachine):
         left = [p for p in ready if p not in chosen]
         assert not (chosen and any(p in PREFERRED for p in left)) or all(p in PREFERRED for p in chosen)
         for peer in chosen:
-            self.model[peer].state, self.model[peer].has_no_place = "attaching", False
-        for peer in {*ready, *free}:
+            standing = self.model[peer]
+            standing.state, standing.has_no_place, standing.is_left_alone = "attaching", False, False
+        for peer in self.those("free"):
             if self.model[peer].not_before <= self.now:
                 self.model[peer].failures %= 6
-                self.model[peer].has_no_place = False
+                self.model[peer].has_no_place = self.model[peer].is_left_alone = False
+        self.forget()
 
     @precondition(lambda self: self.those("attaching"))
     @rule(data=st.data())
@@ -101,7 +104,8 @@ class Driver(RuleBasedStateMachine):
     def refuse(self, data: st.DataObject) -> None:
         peer = data.draw(st.sampled_from(self.those("attaching")))
         self.catalogue.refused(peer, self.now)
-        self.model[peer] = Standing("free", 0, self.now + REFUSED_WAIT, 0.0, self.now, has_no_place=True)
+        until = self.now + REFUSED_WAIT
+        self.model[peer] = Standing("free", 0, until, 0.0, self.now, has_no_place=True, is_left_alone=True)
         self.forget()
 
     @precondition(lambda self: self.those("attached"))
@@ -120,7 +124,8 @@ class Driver(RuleBasedStateMachine):
         self.catalogue.lost(peer, self.now)
         standing = self.model[peer]
         if standing.state == "leaving":
-            standing.state, standing.failures, standing.has_no_place = "free", 0, True
+            standing.state, standing.failures = "free", 0
+            standing.has_no_place = standing.is_left_alone = True
         elif self.now - standing.since < STEADY_TIME:
             self.set_back(standing)
         else:
@@ -134,7 +139,7 @@ class Driver(RuleBasedStateMachine):
     def set_back(self, standing: Standing) -> None:
         standing.failures = min(standing.failures + 1, 6)
         wait = SHUN_TIME if standing.failures == 6 else 2.0**standing.failures
-        standing.state, standing.not_before = "free", self.now + wait
+        standing.state, standing.not_before, standing.is_left_alone = "free", self.now + wait, True
         if standing.failures == 6:
             standing.shunned_at = self.now
 
@@ -152,7 +157,8 @@ class Driver(RuleBasedStateMachine):
         return min(shunned, key=self.cut_short)
 
     def forget(self) -> None:
-        self.model = {p: s for p, s in self.model.items() if p in self.listed or s.state != "free"}
+        kept = {p for p, s in self.model.items() if s.is_left_alone or s.state != "free"}
+        self.model = {p: s for p, s in self.model.items() if p in self.listed | kept}
 
     @invariant()
     def never_more_than_wanted(self) -> None:
@@ -161,14 +167,15 @@ class Driver(RuleBasedStateMachine):
         assert self.catalogue.is_short == (len(self.those("attached")) < self.wanted)
 
     @invariant()
-    def nothing_is_kept_that_is_neither_listed_nor_held(self) -> None:
+    def nothing_is_kept_that_is_neither_listed_nor_held_nor_left_alone(self) -> None:
         assert len(self.catalogue) == len(self.model) <= len(PEERS)
         assert set(peers(self.catalogue.listed)) == self.listed
         assert all(self.catalogue.state(peer) is not None for peer in self.model)
 
     @invariant()
     def the_deadline_wakes_whoever_waits_for_the_next_router(self) -> None:
-        waits = [s.not_before for s in self.model.values() if s.state == "free" and s.not_before > self.now]
+        free = [s for p, s in self.model.items() if s.state == "free" and p in self.listed]
+        waits = [s.not_before for s in free if s.not_before > self.now]
         assert self.catalogue.deadline <= min(waits, default=math.inf)
         if (last := self.last_resort()) is not None:
             assert self.catalogue.deadline == self.cut_short(last)
