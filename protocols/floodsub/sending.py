@@ -47,9 +47,7 @@ class Sender:
             while True:
                 await self._wanted.wait()
                 while self._ready:
-                    for link in tuple(itertools.islice(self._ready, LINKS_AT_ONCE)):
-                        self._ready.pop(link, None)
-                        self._give(link)
+                    self._give_some()
                     await trio.lowlevel.checkpoint()
                 self._sent.unpark_all()
         raise AssertionError("it has no end")
@@ -68,6 +66,12 @@ class Sender:
     def _is_waiting(self, link: Link) -> bool:
         ends = self._ends.get(link.number)
         return ends is not None and ends.waiting is not None
+
+    def _give_some(self) -> None:
+        """A method, so that nothing holds on to the last link when it is gone."""
+        for link in tuple(itertools.islice(self._ready, LINKS_AT_ONCE)):
+            self._ready.pop(link, None)
+            self._give(link)
 
     def _give(self, link: Link) -> None:
         ends = self._ends.get(link.number)
