@@ -271,6 +271,18 @@ def test_at_the_most_with_long_round_trips_it_does_not_flap() -> None:
     assert world.last.reason is Reason.AT_MAX
 
 
+def test_what_is_in_demand_is_not_idle_however_few_its_streams() -> None:
+    """The evaluations in which it was not needed are counted from when the demand has ended."""
+    wait = [0.6]
+    world = World(ConnectionsConfig(max=2), load=lambda _: Report(active_streams=1, queue_wait=wait[0])).start()
+    world.run(200.0)
+    wait[0] = 0.0
+    world.run(10.0)
+    assert (world.last.decision, world.last.reason) == (Decision.REJECTED, Reason.WINDOW)
+    world.run(20.0)
+    assert world.last.decision is Decision.SCALE_DOWN
+
+
 def test_a_square_wave_runs_out_of_changes() -> None:
     world = World(ConnectionsConfig(max=2, cooldown=0.0))
     world.load = lambda _: busy(16 if world.now % 100 < 50 else 0)
