@@ -4,7 +4,6 @@ The reader awaits nothing but the link. The writer takes control frames first, t
 is queued into one write.
 """
 
-import math
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -155,13 +154,13 @@ class MuxSession(Session):
             self.mux.ping(ping)
         if self._keepalive.state is keepalive.State.LOST:
             self.abort(f"the peer answered no ping for {keepalive.LOSS_INTERVALS} intervals")
+        again = now + self.config.ping_interval  # an answer to a ping makes the next one due no sooner
         if not self.is_open:
-            return math.inf
+            return again  # by then it is let go, and its place with it
         for event in self.mux.handle_timeout(now):
             self._act(event)
         if self.mux.wants_to_send:
             self.writer.wake()
-        again = now + self.config.ping_interval  # an answer to a ping makes the next one due no sooner
         return min(again, self._keepalive.deadline, self.mux.deadline or again)
 
     @property
