@@ -1,21 +1,28 @@
-"""Messages over any Trio stream, and the one loop that drives a protocol's machine over it.
+"""Messages over any Trio stream, the one loop that drives a protocol's machine over it, and what machines share that
+exchange one message for one.
 
 A message is preceded by its length as an unsigned varint (`agentmesh.wire.framing`). A `Machine` is a protocol's state
 machine: bytes, commands and the time go in; bytes, events and the next deadline come out.
 """
 
+import enum
+import math
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 from typing import Protocol as Interface
-from typing import TypeVar
 
 import trio
 
-from agentmesh.errors import RemoteProtocolError
+from agentmesh.errors import LocalProtocolError, RemoteProtocolError
 from agentmesh.runtime.direct import nowait_sender
 from agentmesh.wire.framing import FrameReader, encode_frame
 
 WRITE_TIMEOUT = 10.0  # seconds a peer may take to accept the few bytes of a control message
 
 EventT_co = TypeVar("EventT_co", covariant=True)
+EventT = TypeVar("EventT")
+StateT = TypeVar("StateT", bound=enum.Enum)
+InputT = TypeVar("InputT", bound=enum.Enum)
 
 
 class Machine(Interface[EventT_co]):
@@ -35,6 +42,86 @@ class Machine(Interface[EventT_co]):
     def data_to_send(self) -> bytes: ...
 
     def next_event(self) -> EventT_co | None: ...
+
+
+class OneForOne(Generic[StateT, InputT, EventT]):
+    """What a machine is made of that takes one message of its peer and sends one: the one that asks, or that answers.
+
+    Args:
+        table: what follows on an input; None where it is a fault, of `command` our caller's, of the others the peer's.
+        start, finished: the states in which it begins and ends.
+        command: the input that stands for what our caller has it send.
+        max_bytes: of the peer's message. What comes behind the message means nothing.
+
+    Attributes:
+        state: as the table has it.
+        deadline: when `handle_timeout` has something to do. Each input takes it away; a subclass sets another.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[tuple[StateT, InputT], StateT | None],
+        start: StateT,
+        finished: StateT,
+        command: InputT,
+        max_bytes: int,
+    ) -> None:
+        self.state = start
+        self.deadline = math.inf
+        self._table = table
+        self._finished = finished
+        self._command = command
+        self._reader = FrameReader(max_bytes)
+        self._out = b""
+        self._event: EventT | None = None
+
+    def data_to_send(self) -> bytes:
+        out, self._out = self._out, b""
+        return out
+
+    def next_event(self) -> EventT | None:
+        event, self._event = self._event, None
+        return event
+
+    def _send(self, message: bytes) -> None:
+        """Send our message. Raises LocalProtocolError where the table has no place for one."""
+        self._step(self._command)
+        self._out = encode_frame(message)
+
+    def _read(self, data: bytes, message: InputT, garbage: InputT, read: Callable[[bytes], EventT]) -> bool:
+        """Take bytes of the peer's message.
+
+        Args:
+            message, garbage: the inputs that it may be.
+            read: makes an event of it, or raises RemoteProtocolError.
+        Returns:
+            Whether it is, so far, no garbage that the table takes.
+        """
+        try:
+            self._reader.receive_data(data)
+            frame = self._reader.next_frame()
+            event = None if frame is None else read(frame)
+        except RemoteProtocolError as exc:
+            self._step(garbage, exc)
+            return False
+        if event is not None:
+            self._take(message, event)
+        return True
+
+    def _take(self, got: InputT, event: EventT) -> None:
+        """An input of which our caller is told, unless it changes nothing any more."""
+        was = self.state
+        self._step(got)
+        if self.state is not was:
+            self._event = event
+
+    def _step(self, got: InputT, cause: RemoteProtocolError | None = None) -> None:
+        was, after = self.state, self._table[self.state, got]
+        if after is None and got is self._command:
+            raise LocalProtocolError(f"{got.value} while {was.value}")
+        self.state, self.deadline = after or self._finished, math.inf
+        if after is None:
+            raise cause or RemoteProtocolError(f"{got.value} while {was.value}")
 
 
 async def wait_event(machine: Machine[EventT_co], stream: trio.abc.Stream) -> EventT_co:

@@ -5,9 +5,7 @@ Call order for a driver: after a command, `receive_data` or `handle_timeout`, se
 """
 
 import enum
-import math
 
-from agentmesh.errors import LocalProtocolError, RemoteProtocolError
 from agentmesh.protocols.auth.events import (
     AnswererEvent,
     CredentialShown,
@@ -25,7 +23,7 @@ from agentmesh.protocols.auth.wire import (
     encode_answer,
     encode_frame_message,
 )
-from agentmesh.wire.framing import FrameReader, encode_frame
+from agentmesh.runtime.messages import OneForOne
 
 AUTH_TIMEOUT = 10.0  # seconds from the start until the peer's message is there
 
@@ -84,22 +82,20 @@ OPENER_TRANSITIONS = {
 }
 
 
-class Answerer:
+class Answerer(OneForOne[AnswererState, AnswererInput, AnswererEvent]):
     """Waits for a credential and answers it; never raises for the peer's doings."""
 
     def __init__(self, now: float, timeout: float = AUTH_TIMEOUT) -> None:
-        self.state = AnswererState.AWAITING
+        super().__init__(ANSWERER_TRANSITIONS, _WAIT, _DONE, AnswererInput.ANSWER, MAX_FRAME_BYTES)
         self.deadline = now + timeout
-        self._reader = FrameReader(MAX_FRAME_BYTES)
-        self._out = b""
-        self._event: AnswererEvent | None = None
 
     def receive_data(self, data: bytes, now: float) -> None:
         if not data:
             self._take(AnswererInput.EOF, PeerLeft())
-        elif self.state is AnswererState.AWAITING:
-            self._reader.receive_data(data)
-            self._read()
+        elif self.state is AnswererState.AWAITING and not self._read(
+            data, AnswererInput.FRAME, AnswererInput.GARBAGE, _shown
+        ):
+            self._event = FrameBroken()
 
     def handle_timeout(self, now: float) -> None:
         if now >= self.deadline:
@@ -110,94 +106,41 @@ class Answerer:
 
         There is no way to say no: a peer that is not admitted learns nothing, the driver resets the stream.
         """
-        self._step(AnswererInput.ANSWER)
-        self._out = encode_frame(encode_answer(Answer(True, token)))
-
-    def data_to_send(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
-
-    def next_event(self) -> AnswererEvent | None:
-        event, self._event = self._event, None
-        return event
-
-    def _read(self) -> None:
-        try:
-            frame = self._reader.next_frame()
-            if frame is not None:
-                self._take(AnswererInput.FRAME, CredentialShown(decode_frame_message(frame)))
-        except RemoteProtocolError:
-            self._take(AnswererInput.GARBAGE, FrameBroken())
-
-    def _take(self, got: AnswererInput, event: AnswererEvent) -> None:
-        if self.state is AnswererState.AWAITING:
-            self._event = event
-        self._step(got)
-
-    def _step(self, got: AnswererInput) -> None:
-        after = ANSWERER_TRANSITIONS[self.state, got]
-        if after is None:
-            raise LocalProtocolError(f"{got.value} while {self.state.value}")
-        self.state, self.deadline = after, math.inf
+        self._send(encode_answer(Answer(True, token)))
 
 
-class Opener:
+def _shown(frame: bytes) -> CredentialShown:
+    return CredentialShown(decode_frame_message(frame))
+
+
+class Opener(OneForOne[OpenerState, OpenerInput, OpenerEvent]):
     """Shows our credential and waits for the peer's.
 
     `receive_data` raises RemoteProtocolError when the peer broke the protocol; the machine is finished then.
     """
 
     def __init__(self, timeout: float = AUTH_TIMEOUT) -> None:
-        self.state = OpenerState.READY
-        self.deadline = math.inf
+        super().__init__(OPENER_TRANSITIONS, _REDY, _OVER, OpenerInput.SHOW, MAX_FRAME_BYTES)
         self._timeout = timeout
-        self._reader = FrameReader(MAX_FRAME_BYTES)
-        self._out = b""
-        self._event: OpenerEvent | None = None
 
     def send_credential(self, token: bytes, now: float) -> None:
         """LocalProtocolError when one was sent already."""
-        self._step(OpenerInput.SHOW)
-        self._out = encode_frame(encode_frame_message(token))
+        self._send(encode_frame_message(token))
         self.deadline = now + self._timeout
 
     def receive_data(self, data: bytes, now: float) -> None:
         if not data:
             self._step(OpenerInput.EOF)
         elif self.state is OpenerState.AWAITING:
-            self._reader.receive_data(data)
-            self._read()
+            self._read(data, OpenerInput.ANSWER, OpenerInput.GARBAGE, _answered)
         else:
             self._step(OpenerInput.GARBAGE)
 
     def handle_timeout(self, now: float) -> None:
         if now >= self.deadline:
-            self._step(OpenerInput.TIMEOUT)
-            self._event = TimedOut()
+            self._take(OpenerInput.TIMEOUT, TimedOut())
 
-    def data_to_send(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
 
-    def next_event(self) -> OpenerEvent | None:
-        event, self._event = self._event, None
-        return event
-
-    def _read(self) -> None:
-        try:
-            frame = self._reader.next_frame()
-            answer = None if frame is None else decode_answer(frame)
-        except RemoteProtocolError as exc:
-            self._step(OpenerInput.GARBAGE, exc)
-        else:
-            if answer is not None:
-                self._step(OpenerInput.ANSWER)
-                self._event = CredentialShown(answer.token) if answer.success else Declined(answer.error)
-
-    def _step(self, got: OpenerInput, cause: RemoteProtocolError | None = None) -> None:
-        was, after = self.state, OPENER_TRANSITIONS[self.state, got]
-        if after is None and got is OpenerInput.SHOW:
-            raise LocalProtocolError(f"{got.value} while {was.value}")
-        self.state, self.deadline = after or OpenerState.FINISHED, math.inf
-        if after is None:
-            raise cause or RemoteProtocolError(f"{got.value} while {was.value}")
+def _answered(frame: bytes) -> CredentialShown | Declined:
+    answer = decode_answer(frame)
+    return CredentialShown(answer.token) if answer.success else Declined(answer.error)

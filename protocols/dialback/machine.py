@@ -5,10 +5,9 @@ Call order for a driver: after a command, `receive_data` or `handle_timeout`, se
 """
 
 import enum
-import math
 from collections.abc import Sequence
 
-from agentmesh.errors import LocalProtocolError, RemoteProtocolError
+from agentmesh.errors import RemoteProtocolError
 from agentmesh.protocols.dialback.eligible import stands_for
 from agentmesh.protocols.dialback.events import Answered, AnswererEvent, Asked, AskerEvent, PeerLeft, TimedOut
 from agentmesh.protocols.dialback.wire import (
@@ -18,8 +17,8 @@ from agentmesh.protocols.dialback.wire import (
     encode_request,
     encode_response,
 )
+from agentmesh.runtime.messages import OneForOne
 from agentmesh.types import Address
-from agentmesh.wire.framing import FrameReader, encode_frame
 
 REQUEST_TIMEOUT = 5.0  # seconds in which a request has to come
 ANSWER_TIMEOUT = 15.0  # seconds that a member waits: the router dials meanwhile
@@ -76,7 +75,7 @@ ANSWERER_TRANSITIONS = {
 }
 
 
-class Asker:
+class Asker(OneForOne[AskerState, AskerInput, AskerEvent]):
     """Asks once, and takes one answer.
 
     `receive_data` raises RemoteProtocolError for what is none, or is no answer to what was asked; the machine is
@@ -84,127 +83,59 @@ class Asker:
     """
 
     def __init__(self, timeout: float = ANSWER_TIMEOUT) -> None:
-        self.state = AskerState.READY
-        self.deadline = math.inf
+        super().__init__(ASKER_TRANSITIONS, _REDY, _OVER, AskerInput.SEND, MAX_MESSAGE_BYTES)
         self._timeout = timeout
-        self._reader = FrameReader(MAX_MESSAGE_BYTES)
         self._asked: tuple[Address, ...] = ()
-        self._out = b""
-        self._event: AskerEvent | None = None
 
     def send_request(self, addresses: Sequence[Address], now: float) -> None:
         """Ask for these. LocalProtocolError when something was asked already."""
-        self._step(AskerInput.SEND)
+        self._send(encode_request(addresses))
         self._asked = tuple(addresses)
-        self._out = encode_frame(encode_request(addresses))
         self.deadline = now + self._timeout
 
     def receive_data(self, data: bytes, now: float) -> None:
         if not data:
             self._take(AskerInput.EOF, PeerLeft())
         elif self.state is AskerState.READY:
-            self._step(AskerInput.GARBAGE)
-            raise RemoteProtocolError("an answer before the request")
+            self._step(AskerInput.GARBAGE, RemoteProtocolError("an answer before the request"))
         elif self.state is AskerState.WAITING:
-            self._reader.receive_data(data)
-            self._read()
+            self._read(data, AskerInput.ANSWER, AskerInput.GARBAGE, self._answered)
 
     def handle_timeout(self, now: float) -> None:
         if now >= self.deadline:
             self._take(AskerInput.TIMEOUT, TimedOut())
 
-    def data_to_send(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
-
-    def next_event(self) -> AskerEvent | None:
-        event, self._event = self._event, None
-        return event
-
-    def _read(self) -> None:
-        try:
-            frame = self._reader.next_frame()
-            found = None if frame is None else self._answer_in(frame)
-        except RemoteProtocolError:
-            self._step(AskerInput.GARBAGE)
-            raise
-        if found is not None:
-            self._take(AskerInput.ANSWER, Answered(found))
-
-    def _answer_in(self, frame: bytes) -> tuple[Address, ...]:
+    def _answered(self, frame: bytes) -> Answered:
         found = decode_response(frame)
         if not all(any(stands_for(asked, address) for asked in self._asked) for address in found):
             raise RemoteProtocolError("the router reached an address that it was not asked for")
-        return found
-
-    def _take(self, got: AskerInput, event: AskerEvent) -> None:
-        if self.state is not AskerState.FINISHED:
-            self._event = event
-        self._step(got)
-
-    def _step(self, got: AskerInput) -> None:
-        was, after = self.state, ASKER_TRANSITIONS[self.state, got]
-        if after is None and got is AskerInput.SEND:
-            raise LocalProtocolError(f"{got.value} while {was.value}")
-        self.state = after or AskerState.FINISHED
-        self.deadline = math.inf  # a request that is sent sets another
+        return Answered(found)
 
 
-class Answerer:
+class Answerer(OneForOne[AnswererState, AnswererInput, AnswererEvent]):
     """Takes one request, and answers it when the addresses have been dialled.
 
     `receive_data` raises RemoteProtocolError for what is no request; the machine is finished then.
     """
 
     def __init__(self, now: float, timeout: float = REQUEST_TIMEOUT) -> None:
-        self.state = AnswererState.AWAITING
+        super().__init__(ANSWERER_TRANSITIONS, _AWTG, _DONE, AnswererInput.SEND, MAX_MESSAGE_BYTES)
         self.deadline = now + timeout
-        self._reader = FrameReader(MAX_MESSAGE_BYTES)
-        self._out = b""
-        self._event: AnswererEvent | None = None
 
     def send_response(self, addresses: Sequence[Address]) -> None:
         """Where the member was reached. LocalProtocolError when nothing was asked, or this was answered."""
-        self._step(AnswererInput.SEND)
-        self._out = encode_frame(encode_response(addresses))
+        self._send(encode_response(addresses))
 
     def receive_data(self, data: bytes, now: float) -> None:
         if not data:
             self._take(AnswererInput.EOF, PeerLeft())
         elif self.state is AnswererState.AWAITING:
-            self._reader.receive_data(data)
-            self._read()
+            self._read(data, AnswererInput.REQUEST, AnswererInput.GARBAGE, _asked)
 
     def handle_timeout(self, now: float) -> None:
         if now >= self.deadline:
             self._take(AnswererInput.TIMEOUT, TimedOut())
 
-    def data_to_send(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
 
-    def next_event(self) -> AnswererEvent | None:
-        event, self._event = self._event, None
-        return event
-
-    def _read(self) -> None:
-        try:
-            frame = self._reader.next_frame()
-            addresses = None if frame is None else decode_request(frame)
-        except RemoteProtocolError:
-            self._step(AnswererInput.GARBAGE)
-            raise
-        if addresses is not None:
-            self._take(AnswererInput.REQUEST, Asked(addresses))
-
-    def _take(self, got: AnswererInput, event: AnswererEvent) -> None:
-        if self.state is AnswererState.AWAITING:
-            self._event = event
-        self._step(got)
-
-    def _step(self, got: AnswererInput) -> None:
-        was, after = self.state, ANSWERER_TRANSITIONS[self.state, got]
-        if after is None and got is AnswererInput.SEND:
-            raise LocalProtocolError(f"{got.value} while {was.value}")
-        self.state = after or AnswererState.FINISHED
-        self.deadline = math.inf
+def _asked(frame: bytes) -> Asked:
+    return Asked(decode_request(frame))

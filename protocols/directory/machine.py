@@ -6,9 +6,7 @@ the peer did wrong and LocalProtocolError for what our caller did; after the fir
 """
 
 import enum
-import math
 
-from agentmesh.errors import LocalProtocolError, RemoteProtocolError
 from agentmesh.protocols.directory.events import (
     Answer,
     Answered,
@@ -27,8 +25,8 @@ from agentmesh.protocols.directory.wire import (
     encode_answer,
     encode_request,
 )
+from agentmesh.runtime.messages import OneForOne
 from agentmesh.types import PeerId
-from agentmesh.wire.framing import FrameReader, encode_frame
 
 REQUEST_TIMEOUT = 5.0  # seconds from the start of a stream until its request is there
 ANSWER_TIMEOUT = 5.0  # seconds from a request until its answer is there
@@ -87,23 +85,19 @@ ASKER_TRANSITIONS = {
 }
 
 
-class Answerer:
+class Answerer(OneForOne[AnswererState, AnswererInput, AnswererEvent]):
     """Waits for the request of `asker`, and answers it."""
 
     def __init__(self, asker: PeerId, now: float, timeout: float = REQUEST_TIMEOUT) -> None:
-        self.state = AnswererState.AWAITING
+        super().__init__(ANSWERER_TRANSITIONS, _WAIT, _DONE, AnswererInput.ANSWER, MAX_REQUEST_BYTES)
         self.deadline = now + timeout
         self._asker = asker
-        self._reader = FrameReader(MAX_REQUEST_BYTES)
-        self._out = b""
-        self._event: AnswererEvent | None = None
 
     def receive_data(self, data: bytes, now: float) -> None:
         if not data:
             self._take(AnswererInput.EOF, PeerLeft())
         elif self.state is AnswererState.AWAITING:
-            self._reader.receive_data(data)
-            self._read()
+            self._read(data, AnswererInput.REQUEST, AnswererInput.GARBAGE, self._requested)
 
     def handle_timeout(self, now: float) -> None:
         if now >= self.deadline:
@@ -111,95 +105,36 @@ class Answerer:
 
     def send_answer(self, answer: Answer) -> None:
         """LocalProtocolError when no request waits for one."""
-        self._step(AnswererInput.ANSWER)
-        self._out = encode_frame(encode_answer(answer))
+        self._send(encode_answer(answer))
 
-    def data_to_send(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
-
-    def next_event(self) -> AnswererEvent | None:
-        event, self._event = self._event, None
-        return event
-
-    def _read(self) -> None:
-        try:
-            frame = self._reader.next_frame()
-            request = None if frame is None else decode_request(frame, self._asker)
-        except RemoteProtocolError as exc:
-            self._step(AnswererInput.GARBAGE, exc)
-        else:
-            if request is not None:
-                self._take(AnswererInput.REQUEST, Requested(request))
-
-    def _take(self, got: AnswererInput, event: AnswererEvent) -> None:
-        if self.state is AnswererState.AWAITING:
-            self._event = event
-        self._step(got)
-
-    def _step(self, got: AnswererInput, cause: RemoteProtocolError | None = None) -> None:
-        was, after = self.state, ANSWERER_TRANSITIONS[self.state, got]
-        if after is None and cause is None:
-            raise LocalProtocolError(f"{got.value} while {was.value}")
-        self.state, self.deadline = after or AnswererState.FINISHED, math.inf
-        if after is None and cause is not None:
-            raise cause
+    def _requested(self, frame: bytes) -> Requested:
+        return Requested(decode_request(frame, self._asker))
 
 
-class Asker:
+class Asker(OneForOne[AskerState, AskerInput, AskerEvent]):
     """Asks once."""
 
     def __init__(self, timeout: float = ANSWER_TIMEOUT) -> None:
-        self.state = AskerState.READY
-        self.deadline = math.inf
+        super().__init__(ASKER_TRANSITIONS, _REDY, _OVER, AskerInput.ASK, MAX_ANSWER_BYTES)
         self._timeout = timeout
-        self._reader = FrameReader(MAX_ANSWER_BYTES)
-        self._out = b""
-        self._event: AskerEvent | None = None
 
     def send_request(self, request: Request, now: float) -> None:
         """LocalProtocolError when something was asked already."""
-        self._step(AskerInput.ASK)
-        self._out = encode_frame(encode_request(request))
+        self._send(encode_request(request))
         self.deadline = now + self._timeout
 
     def receive_data(self, data: bytes, now: float) -> None:
         if not data:
             self._step(AskerInput.EOF)
         elif self.state is AskerState.AWAITING:
-            self._reader.receive_data(data)
-            self._read()
+            self._read(data, AskerInput.ANSWER, AskerInput.GARBAGE, _answered)
         else:
             self._step(AskerInput.GARBAGE)
 
     def handle_timeout(self, now: float) -> None:
         if now >= self.deadline:
-            self._step(AskerInput.TIMEOUT)
-            self._event = TimedOut()
+            self._take(AskerInput.TIMEOUT, TimedOut())
 
-    def data_to_send(self) -> bytes:
-        out, self._out = self._out, b""
-        return out
 
-    def next_event(self) -> AskerEvent | None:
-        event, self._event = self._event, None
-        return event
-
-    def _read(self) -> None:
-        try:
-            frame = self._reader.next_frame()
-            answer = None if frame is None else decode_answer(frame)
-        except RemoteProtocolError as exc:
-            self._step(AskerInput.GARBAGE, exc)
-        else:
-            if answer is not None:
-                self._step(AskerInput.ANSWER)
-                self._event = Answered(answer)
-
-    def _step(self, got: AskerInput, cause: RemoteProtocolError | None = None) -> None:
-        was, after = self.state, ASKER_TRANSITIONS[self.state, got]
-        if after is None and got is AskerInput.ASK:
-            raise LocalProtocolError(f"{got.value} while {was.value}")
-        self.state, self.deadline = after or AskerState.FINISHED, math.inf
-        if after is None:
-            raise cause or RemoteProtocolError(f"{got.value} while {was.value}")
+def _answered(frame: bytes) -> Answered:
+    return Answered(decode_answer(frame))

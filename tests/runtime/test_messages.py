@@ -1,3 +1,4 @@
+import enum
 import math
 
 import attrs
@@ -7,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, memory_stream_one_way_pair, memory_stream_pair
 
-from agentmesh.errors import LimitExceededError, RemoteProtocolError
-from agentmesh.runtime.messages import WRITE_TIMEOUT, flush, read_message, wait_event, write_message
+from agentmesh.errors import LimitExceededError, LocalProtocolError, RemoteProtocolError
+from agentmesh.runtime.messages import WRITE_TIMEOUT, OneForOne, flush, read_message, wait_event, write_message
 from agentmesh.testing import run
 from agentmesh.testing.strategies import chunkings
 from agentmesh.wire.framing import FrameReader, encode_frame
@@ -135,3 +136,63 @@ async def test_a_broken_stream_is_the_callers_to_know(autojump_clock: MockClock)
     await far.aclose()
     with pytest.raises(trio.BrokenResourceError):
         await wait_event(Greeter(math.inf), near)
+
+
+class _State(enum.Enum):
+    LISTENING = "listening"
+    ANSWERING = "answering"
+    OVER = "over"
+
+
+class _Input(enum.Enum):
+    WORD = "a word"
+    NOISE = "noise"
+    ANSWER = "send_answer"
+
+
+_ROWS = {
+    #                  WORD              NOISE            ANSWER
+    _State.LISTENING: (_State.ANSWERING, None, None),
+    _State.ANSWERING: (_State.ANSWERING, _State.ANSWERING, _State.OVER),
+    _State.OVER: (_State.OVER, _State.OVER, None),
+}
+_TABLE = {(state, got): to for state, row in _ROWS.items() for got, to in zip(_Input, row, strict=True)}
+
+
+class _Listener(OneForOne[_State, _Input, str]):
+    def __init__(self) -> None:
+        super().__init__(_TABLE, _State.LISTENING, _State.OVER, _Input.ANSWER, 10)
+
+    def receive_data(self, data: bytes) -> bool:
+        return self._read(data, _Input.WORD, _Input.NOISE, _word_in)
+
+    def send_answer(self, word: str) -> None:
+        self._send(word.encode())
+
+
+def _word_in(frame: bytes) -> str:
+    if not frame.isalpha():
+        raise RemoteProtocolError("no word")
+    return frame.decode()
+
+
+def test_one_message_for_one() -> None:
+    listener = _Listener()
+    with pytest.raises(LocalProtocolError, match="send_answer while listening"):
+        listener.send_answer("early")
+    assert listener.receive_data(encode_frame(b"word")[:2])
+    assert listener.next_event() is None
+    assert listener.receive_data(encode_frame(b"word")[2:] + encode_frame(b"more"))
+    assert (listener.next_event(), listener.next_event(), listener.state) == ("word", None, _State.ANSWERING)
+    listener.send_answer("yes")
+    assert (listener.data_to_send(), listener.data_to_send(), listener.state) == (b"\x03yes", b"", _State.OVER)
+    with pytest.raises(LocalProtocolError, match="send_answer while over"):
+        listener.send_answer("again")
+
+
+@pytest.mark.parametrize("data", [encode_frame(b"?"), encode_frame(b"much too long"), b"\x80\x00"])
+def test_what_is_no_message_is_the_peers_fault_and_the_end(data: bytes) -> None:
+    listener = _Listener()
+    with pytest.raises(RemoteProtocolError):
+        listener.receive_data(data)
+    assert (listener.state, listener.next_event(), listener.deadline) == (_State.OVER, None, math.inf)
