@@ -11,9 +11,11 @@ from agentmesh.pool.registry import (
     ConnectionRegistry,
     Fence,
     NewConnection,
+    Registered,
     RegisterOutcome,
     RegistryUnavailableError,
     ReleaseOutcome,
+    Renewed,
     RenewOutcome,
     StatsOutcome,
     StatsReport,
@@ -37,6 +39,7 @@ class FaultyRegistry(ConnectionRegistry):
     calls: the names of all that were made.
     hit: the name of the calls that faults are about; "": all.
     late: while it is not set, calls are done and their answers are kept back.
+    granted: until when each fence was given its lease, by whichever call, answered or not.
     """
 
     def __init__(self, registry: ConnectionRegistry) -> None:
@@ -45,6 +48,7 @@ class FaultyRegistry(ConnectionRegistry):
         self.fault, self.hit = Fault.NONE, ""
         self.late = trio.Event()
         self.late.set()
+        self.granted: dict[Fence, float] = {}
 
     async def _call(self, call: Callable[[], Awaitable[T]], name: str) -> T:
         self.calls.append(name)
@@ -64,10 +68,22 @@ class FaultyRegistry(ConnectionRegistry):
     async def register_connection(
         self, new: NewConnection, ttl: float, proposed: ConnEpoch | None = None
     ) -> RegisterOutcome:
-        return await self._call(lambda: self._registry.register_connection(new, ttl, proposed), "register")
+        async def register() -> RegisterOutcome:
+            outcome = await self._registry.register_connection(new, ttl, proposed)
+            if isinstance(outcome, Registered):
+                self.granted[outcome.fence] = outcome.expires_at
+            return outcome
+
+        return await self._call(register, "register")
 
     async def renew_connection(self, fence: Fence, ttl: float) -> RenewOutcome:
-        return await self._call(lambda: self._registry.renew_connection(fence, ttl), "renew")
+        async def renew() -> RenewOutcome:
+            outcome = await self._registry.renew_connection(fence, ttl)
+            if isinstance(outcome, Renewed):
+                self.granted[fence] = outcome.expires_at
+            return outcome
+
+        return await self._call(renew, "renew")
 
     async def release_connection(self, fence: Fence) -> ReleaseOutcome:
         return await self._call(lambda: self._registry.release_connection(fence), "release")
