@@ -19,6 +19,7 @@ from agentmesh.control_plane.errors import (
 )
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.transports.proxy import ProxyRules
+from agentmesh.trust import shared_trust
 
 logger = logging.getLogger(__name__)
 
@@ -192,9 +193,8 @@ def _outbound(base: httpx.URL, proxies: ProxyRules | None) -> httpx.AsyncBaseTra
     host, port = base.raw_host.decode(), base.port or PORTS[base.scheme]
     proxies = ProxyRules.from_environment(base.scheme) if proxies is None else proxies
     proxy = proxies.proxy_for(host, port)
-    if proxy is None:
-        return httpx.AsyncHTTPTransport()
-    return httpx.AsyncHTTPTransport(proxy=httpx.Proxy(str(proxy), ssl_context=proxy.tls, auth=proxy.credentials))
+    through = None if proxy is None else httpx.Proxy(str(proxy), ssl_context=proxy.tls, auth=proxy.credentials)
+    return httpx.AsyncHTTPTransport(verify=shared_trust(httpx.create_ssl_context), proxy=through)
 
 
 def _is_stale(answer: _Answer) -> bool:

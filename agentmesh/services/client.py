@@ -44,7 +44,7 @@ class MeshClient(httpx.AsyncClient):
         **options: Any,
     ) -> None:
         mounted = {**(mounts or {}), **dict.fromkeys(MOUNTS, MeshTransport(calls))}
-        super().__init__(base_url=canonical(base_url), mounts=mounted, **options)
+        super().__init__(base_url=canonical(base_url), mounts=mounted, **HTTPX.trusting(options))
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
         return super().build_request(method, canonical(url), **options)

@@ -36,7 +36,7 @@ class MeshClient2(httpx2.AsyncClient):
         **options: Any,
     ) -> None:
         mounted = {**(mounts or {}), **dict.fromkeys(MOUNTS, MeshTransport2(calls))}
-        super().__init__(base_url=canonical(base_url), mounts=mounted, **options)
+        super().__init__(base_url=canonical(base_url), mounts=mounted, **HTTPX2.trusting(options))
 
     def build_request(self, method: str, url: httpx2.URL | str, **options: Any) -> httpx2.Request:
         return super().build_request(method, canonical(url), **options)

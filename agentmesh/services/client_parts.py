@@ -1,9 +1,10 @@
 """What the clients for httpx and for its successor share. The two libraries have no class in common, and all names."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import httpcore2
@@ -14,6 +15,7 @@ from agentmesh.errors import AddressError
 from agentmesh.services.calls import Outgoing
 from agentmesh.services.names import canonical_url
 from agentmesh.services.seam import Incoming
+from agentmesh.trust import shared_trust
 
 Url = TypeVar("Url", httpx.URL | str, httpx2.URL | str)
 
@@ -28,6 +30,8 @@ RAISED = (
     httpcore2.UnsupportedProtocol,
 )
 
+SAY_WHOM_TO_TRUST = frozenset({"verify", "cert", "trust_env"})
+
 
 @attrs.frozen
 class Library:
@@ -36,15 +40,23 @@ class Library:
     Attributes:
         errors: what it calls those that sending raises.
         invalid_url: what it raises for a host that is no peer.
+        create_ssl_context: makes what it believes servers by, unless it is told.
     """
 
     errors: Mapping[type[Exception], type[Exception]]
     invalid_url: type[Exception]
+    create_ssl_context: Callable[[], ssl.SSLContext]
 
     @classmethod
     def of(cls, module: ModuleType) -> "Library":
         """httpx, or a successor that calls its errors the same."""
-        return cls({kind: getattr(module, kind.__name__) for kind in RAISED}, module.InvalidURL)
+        errors: dict[type[Exception], type[Exception]] = {kind: getattr(module, kind.__name__) for kind in RAISED}
+        return cls(errors, module.InvalidURL, module.create_ssl_context)
+
+    def trusting(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A client's options, with what all clients believe servers by, unless they say something about that."""
+        told = not SAY_WHOM_TO_TRUST.isdisjoint(options)
+        return options if told else {**options, "verify": shared_trust(self.create_ssl_context)}
 
     @contextmanager
     def translated(self) -> Generator[None]:
