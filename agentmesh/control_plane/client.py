@@ -19,7 +19,7 @@ import trio
 from agentmesh.control_plane.backoff import Backoff
 from agentmesh.control_plane.errors import EnrollmentRejectedError, UnauthorizedError
 from agentmesh.control_plane.exchange import Exchange, Outgoing, open_http
-from agentmesh.control_plane.routers import RouterRecord, parse_addresses, peers_in, routers_of
+from agentmesh.control_plane.routers import RouterRecord, parse_addresses, peers_in, routers_at, routers_of
 from agentmesh.control_plane.signed import Signer
 from agentmesh.control_plane.vouching import vouched_keys
 from agentmesh.credentials import TrustedKeys
@@ -182,7 +182,8 @@ class ControlPlaneClient:
         body = await self._exchange.call(lambda _: Outgoing("GET", "/info"))
         answer = decode(ControlPlaneInfoResponse, body, MAX_INFO_FIELDS)
         banned = frozenset(peers_in(answer.banned_peer_ids))
-        return MeshInfo(routers_of(answer.routers), banned, answer.directory_replication or None)
+        routers = routers_of(answer.routers) or routers_at(answer.router_addresses)
+        return MeshInfo(routers, banned, answer.directory_replication or None)
 
     async def keys(self, trusted: TrustedKeys | None = None) -> TrustedKeys:
         """The keys whose credentials the mesh honours now.

@@ -29,6 +29,15 @@ def routers_of(listed: Iterable[RouterInfo]) -> tuple[RouterRecord, ...]:
     return tuple(record for info in listed if (record := _record_of(info)) is not None)
 
 
+def routers_at(texts: Iterable[str]) -> tuple[RouterRecord, ...]:
+    """The routers at these addresses, of a list that says no more of them; how busy each is is unknown."""
+    found = dict[PeerId, dict[Address, None]]()
+    for address in parse_addresses(texts):
+        if address.peer is not None:
+            found.setdefault(address.peer, {})[address] = None
+    return tuple(RouterRecord(peer, tuple(addresses)) for peer, addresses in found.items())
+
+
 def _record_of(info: RouterInfo) -> RouterRecord | None:
     addresses = parse_addresses(info.addresses)
     peer = _peer_of(info.peer_id) if info.peer_id else next((a.peer for a in addresses if a.peer), None)

@@ -112,9 +112,9 @@ async def keep_linked(floodsub: Floodsub, rng: Random, rules: Rulebook, router: 
         if not floodsub.statistics().links:
             rules.catch_up()
         try:
-            reason: object = await floodsub.attach(router)
+            reason = str(await floodsub.attach(router))
         except (DialError, trio.BrokenResourceError) as exc:
-            reason = exc
+            reason = str(exc)  # kept until the next link ends: the exception itself would keep what it came from
         wait = FIRST_LINK_WAIT if trio.current_time() - began > STEADY_TIME else min(2 * wait, MAX_LINK_WAIT)
         logger.info("no link for events", extra={"router": router, "reason": reason, "retry_in": wait})
         await trio.sleep(wait * (1 + rng.random() / 2))

@@ -220,8 +220,10 @@ class AgentPool:
         match event:
             case Joined(ack):
                 self.controller.joined(link.connection_id, ack, now)
+                link.ack = ack
                 link.joined.set()
             case MetadataAcknowledged(ack):
+                link.ack = ack
                 self.controller.acknowledged(link.connection_id, ack, now)
             case DrainReceived(drain):
                 timeout, retry_after = drain.deadline_ms / 1000, drain.retry_after_ms / 1000

@@ -42,6 +42,14 @@ class Registrar(Interface):
         """It has ended."""
         ...
 
+    def accepts(self, key: ConnectionKey) -> bool:
+        """Whether a stream that another router sends may be opened on it."""
+        ...
+
+    def watch(self, on_lost: Callable[[Connection], None]) -> None:
+        """Have `on_lost` called with a connection that lives on elsewhere."""
+        ...
+
 
 class NoRegistry:
     """A router alone: the epoch that a connection proposes is its epoch."""
@@ -52,6 +60,12 @@ class NoRegistry:
 
     async def release(self, key: ConnectionKey) -> None:
         await trio.lowlevel.checkpoint()
+
+    def accepts(self, key: ConnectionKey) -> bool:
+        return True
+
+    def watch(self, on_lost: Callable[[Connection], None]) -> None:
+        """There is no elsewhere."""
 
 
 @attrs.define(eq=False)

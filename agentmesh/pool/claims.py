@@ -19,6 +19,7 @@ class Reason(enum.StrEnum):
     MAX_CONNECTIONS_PER_NODE = "max_connections_per_node"
     REGISTRATION_RATE = "registration_rate"
     REGISTERING = "registering"  # the same connection, a moment ago
+    HELD = "held"  # by another router, still
     REGISTRY_UNAVAILABLE = "registry_unavailable"
     SHUTTING_DOWN = "shutting_down"
 

@@ -6,7 +6,7 @@ from agentmesh.abc import Stream
 from agentmesh.errors import ErrorCode
 from agentmesh.pool.sampling import QueueWait, backlog_of
 from agentmesh.pool.scaling import Report
-from agentmesh.protocols.pool import AgentSide, Control, Scaling, Stats
+from agentmesh.protocols.pool import Ack, AgentSide, Control, Scaling, Stats
 from agentmesh.runtime.session import MuxSession
 
 
@@ -14,7 +14,7 @@ class AgentLink:
     """The connection from its hello on.
 
     Attributes:
-        joined: set when the router has taken it.
+        joined: set when the router has taken it; `ack` is what it said then, or last.
         opens: the streams, by the numbers of their opens.
     """
 
@@ -23,6 +23,7 @@ class AgentLink:
         self.session = session
         self.control = control
         self.joined = trio.Event()
+        self.ack: Ack | None = None
         self.opens: dict[int, Stream] = {}
         self.open_failures = 0
         self._wait = QueueWait(now)

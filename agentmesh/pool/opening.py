@@ -1,5 +1,7 @@
 """Streams opened on agents' connections: chosen, reserved, opened, and opened elsewhere when that failed."""
 
+from collections.abc import Callable
+
 import attrs
 import trio
 
@@ -23,10 +25,12 @@ class Opener:
 
     Args:
         table: the connections.
+        accepts: whether a stream of another router may be opened on a connection.
     """
 
-    def __init__(self, table: PoolTable) -> None:
+    def __init__(self, table: PoolTable, accepts: Callable[[ConnectionKey], bool]) -> None:
         self.table = table
+        self._accepts = accepts
         self.retries = RetryBudget()
 
     async def open(self, agent: str, request: Open, trace_id: str = "") -> Opened:
@@ -79,6 +83,8 @@ class Opener:
         pool = self.table.get(key.agent_id)
         connection = pool.by_id.get(key.connection_id) if pool else None
         if pool is None or connection is None or connection.epoch != key.epoch:
+            return GONE
+        if not self._accepts(key):
             return GONE
         now = trio.current_time()
         others = [one for one in pool.connections if one is not connection]

@@ -1,5 +1,6 @@
 """The router's side: agents' connections are registered, watched and ended."""
 
+import enum
 import random
 from collections.abc import Callable, MutableSequence
 
@@ -7,7 +8,8 @@ import trio
 
 from agentmesh.abc import Admission, Stream
 from agentmesh.pool.attached import Attached, Bearer, FindBearer, NoRegistry, Registrar, attached_to
-from agentmesh.pool.claims import Claim, Reason, Refusal, claim_of
+from agentmesh.pool.audit import Action
+from agentmesh.pool.claims import Claim, ConnectionKey, Reason, Refusal, claim_of
 from agentmesh.pool.connection import Connection
 from agentmesh.pool.metadata import MetadataBook, Taken
 from agentmesh.pool.opening import Opener
@@ -38,7 +40,17 @@ from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.session import MuxSession
 
 RELEASE_TIMEOUT = 2.0  # seconds
+REPLACED_TIMEOUT = 30.0  # seconds that the streams of a connection have which lives on elsewhere
+ADMIN_TIMEOUT = 10.0  # seconds that streams have when an operator closes their connection
 EXPIRE_INTERVAL = 10.0  # seconds
+
+
+class Closing(enum.Enum):
+    """What became of an operator's wish."""
+
+    BEGUN = "it drains"
+    STALE = "it lives on under another epoch"
+    GONE = "it is not here"
 
 
 class PoolService:
@@ -63,9 +75,10 @@ class PoolService:
     ) -> None:
         self.table = table
         self.metadata = MetadataBook()
-        self.opener = Opener(table)
         self._bearer = bearer
         self._registrar = registrar or NoRegistry()
+        self._registrar.watch(self._lose)
+        self.opener = Opener(table, self._registrar.accepts)
         self._capabilities = capabilities
         self._come_back_after: float | None = None
         self._ended = trio.lowlevel.ParkingLot()
@@ -211,6 +224,22 @@ class PoolService:
             return False
         control.tell(lambda machine: machine.send_drain(reason, now, timeout, retry_after))
         return True
+
+    def close_for_admin(self, key: ConnectionKey, timeout: float = ADMIN_TIMEOUT) -> Closing:
+        """Let one life of one connection go, because an operator says so; its streams have so many seconds."""
+        pool = self.table.get(key.agent_id)
+        connection = pool.by_id.get(key.connection_id) if pool else None
+        if connection is None:
+            return Closing.GONE
+        if connection.epoch != key.epoch:
+            return Closing.STALE
+        if self.drain(connection, DrainReason.ADMIN_CLOSE, timeout):
+            self.table.note(Action.CLOSED_BY_ADMIN, connection, trio.current_time())
+        return Closing.BEGUN
+
+    def _lose(self, connection: Connection) -> None:
+        """The connection lives on elsewhere: what is here is not to be used any more."""
+        self.drain(connection, DrainReason.REPLACED, REPLACED_TIMEOUT)
 
     async def leave(
         self,

@@ -149,10 +149,10 @@ class PoolTable:
             ended = self._remove(before, now)
         connection = pool.by_id[claim.connection_id] = Connection(claim, epoch, handle, now)
         self._tokens[claim.token_id] += 1
-        self._write(Action.REGISTERED if before is None else Action.REPLACED, connection, now)
+        self.note(Action.REGISTERED if before is None else Action.REPLACED, connection, now)
         cloned = _is_cloned(pool, connection)
         if cloned:
-            self._write(Action.CLONED, connection, now)
+            self.note(Action.CLONED, connection, now)
         return Registration(connection, before, ended, cloned)
 
     def abandon(self, place: Place) -> None:
@@ -167,6 +167,13 @@ class PoolTable:
         """Write down that somebody else decided against a connection: the registry, say."""
         return self._refuse(claim, reason, now, retry_after)
 
+    def renumber(self, connection: Connection, epoch: ConnEpoch) -> None:
+        """The registry has given a connection that lives a higher epoch. Its streams go on."""
+        pool = self._pools.get(connection.claim.agent_id)
+        is_current = pool is not None and pool.by_id.get(connection.connection_id) is connection
+        if is_current and epoch > connection.epoch:
+            connection.epoch = epoch
+
     # ── the end ──
 
     def close(
@@ -180,7 +187,7 @@ class PoolTable:
         if pool is None or pool.by_id.get(connection.connection_id) is not connection:
             return ()
         ended = self._remove(connection, now)
-        self._write(action, connection, now, reason)
+        self.note(action, connection, now, reason)
         self._tidy(pool)
         return ended
 
@@ -260,7 +267,8 @@ class PoolTable:
         full = reason not in (Reason.STALE_EPOCH, Reason.IDENTITY_MISMATCH)
         return Refusal(reason, retry_after or (RETRY_AFTER_FULL if full else 0.0))
 
-    def _write(self, action: Action, connection: Connection, now: float, reason: str = "") -> None:
+    def note(self, action: Action, connection: Connection, now: float, reason: str = "") -> None:
+        """Write down what befell a connection."""
         self.audit.record(self._entry(action, connection.claim, connection.epoch, now, reason))
 
     def _entry(self, action: Action, claim: Claim, epoch: int, now: float, reason: str) -> AuditEvent:

@@ -28,6 +28,7 @@ from agentmesh.control_plane.errors import (
 )
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.identity import Identity
+from agentmesh.node.selection import UNKNOWN_LOAD, load_of
 from agentmesh.types import Address, PeerId
 from agentmesh.wire.codec import MAX_FIELDS
 from agentmesh.wire.messages.mesh.v1 import (
@@ -335,6 +336,20 @@ async def test_info_is_made_usable() -> None:
         (two, (Address.parse(f"/ip4/2.2.2.2/tcp/2/p2p/{two}"), Address.parse(f"/ip4/2.2.2.2/tcp/3/p2p/{two}"))),
     ]
     assert routers[1].connections == 3
+
+
+async def test_router_peers_groups_addresses_by_peer() -> None:
+    """Of a control plane that lists addresses and no routers."""
+    one, two = (Identity.generate().peer for _ in range(2))
+    first, second, other = (f"/ip4/1.1.1.{n}/tcp/1/p2p/{peer}" for n, peer in enumerate((one, one, two)))
+    answer = ControlPlaneInfoResponse(router_addresses=[first, other, "/ip4/1.1.1.1/tcp/1", "?", second, first])
+    async with Server(answer).client() as client:
+        routers = (await client.info()).routers
+    assert [(record.peer, record.addresses) for record in routers] == [
+        (one, (Address.parse(first), Address.parse(second))),
+        (two, (Address.parse(other),)),
+    ]
+    assert {load_of(record) for record in routers} == {UNKNOWN_LOAD}
 
 
 def test_members_need_nothing_of_the_servers_side() -> None:

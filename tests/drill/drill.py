@@ -117,12 +117,12 @@ class Drill:
                 self.nursery.start_soon(self._member, number)
                 await trio.sleep(1 / RAMP)
             await self._settle()
-            gc.freeze()  # all of this stays
             await self._events()
             self.nursery.cancel_scope.cancel()
         return hashlib.sha256(repr((self.log, self.dials)).encode()).hexdigest()[:16]
 
     async def _events(self) -> None:
+        gc.freeze()  # what there is stays, and is much
         async with self._event("one drains"):
             await self._stop(0)
         await self._start(0)
@@ -200,17 +200,25 @@ class Drill:
             enrollment=ENROLLMENT, routers=HELD, router_prefer=prefer or {}, host=HostConfig(session=SESSIONS)
         )
         rng = random.Random(f"{self.seed}/{name}")
-        membership = await self._enroll(name, NODE_TOKEN)
+        membership = await self._enroll(name, NODE_TOKEN, self._labels(number))
         async with run_node_as(membership, config, transports=[transport], rng=rng, security=SteadyTlsContext) as node:
             node.attachments.on_change(lambda: self._noticed(number))
             self.nodes[number] = node
             self._noticed(number)
-            await trio.sleep_forever()
+            await self._live(number, node)
 
-    async def _enroll(self, name: str, token: str) -> Membership:
+    async def _live(self, number: int, node: Node) -> None:
+        """What a member does."""
+        await trio.sleep_forever()
+
+    def _labels(self, number: int) -> dict[str, str]:
+        """What a member is attested."""
+        return {}
+
+    async def _enroll(self, name: str, token: str, labels: Mapping[str, str] | None = None) -> Membership:
         secret = random.Random(f"{self.seed}/{name}").randbytes(32)
         identity = Identity(Ed25519PrivateKey.from_private_bytes(secret))
-        enrollment = Enrollment(control_plane=URL, token=token)
+        enrollment = Enrollment(control_plane=URL, token=token, labels=labels or {})
         membership = Membership(identity, self.plane.client(identity), enrollment, None, wall_clock)
         await membership.begin()
         return membership

@@ -20,6 +20,7 @@ from agentmesh.node.standing import LAST_RESORT_TIME, SHUN_TIME, TAKEN, State
 from agentmesh.protocols.goaway import GoAway, Reason
 from agentmesh.router import Router
 from agentmesh.runtime.config import HostConfig, SessionConfig
+from agentmesh.testing import Conditions
 from agentmesh.testing.clock import deterministic_schedule
 from agentmesh.types import PeerId
 from tests.membership.plane import Plane
@@ -28,7 +29,7 @@ from tests.node.machine import Loop
 from tests.soak.census import CONTAINERS, attributes
 
 WANTED = 2
-NAMES = ["r0", "r1", "r2", "r3"]
+NAMES = ["r0", "r1", "r2", "r3", "r4"]
 QUIET = HostConfig(session=SessionConfig(ping_interval=200.0))
 REST_LOOKS = 50
 REST = 1.5 * SHUN_TIME + 2 * MONITOR_INTERVAL  # seconds within which whoever can be attached to is
@@ -43,7 +44,7 @@ def identity_of(name: str) -> Identity:
 
 
 class Member(RuleBasedStateMachine):
-    """One node and four routers. What must never be is looked at whenever the node's attachments change."""
+    """One node and five routers. What must never be is looked at whenever the node's attachments change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +64,8 @@ class Member(RuleBasedStateMachine):
             yield
 
     async def open(self) -> None:
-        for name in NAMES:
+        for number, name in enumerate(NAMES):
+            self.fleet.network.set_conditions("node", name, Conditions(latency=0.01 * 3**number))
             self.routers[name] = await self.fleet.router(name, identity=identity_of(name), host=QUIET)
         self.plane = self.fleet.plane
         self.records = {name: self.plane.routers[router.peer] for name, router in self.routers.items()}
@@ -80,7 +82,7 @@ class Member(RuleBasedStateMachine):
 
     # ── what happens ──
 
-    @rule(names=st.sets(some, min_size=1), banned=st.none() | some)
+    @rule(names=st.sets(some, min_size=1, max_size=3) | st.just(set(NAMES)), banned=st.none() | some)
     def publish(self, names: set[str], banned: str | None) -> None:
         """The control plane names other routers. The node hears of it when it asks next."""
         self.plane.routers = {self.records[name].peer: self.records[name] for name in sorted(names)}

@@ -8,11 +8,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.errors import SessionClosedError
 from agentmesh.pool.attached import attached_to
+from agentmesh.pool.audit import Action
 from agentmesh.pool.claims import ConnectionKey, Reason
 from agentmesh.pool.config import ConnectionsConfig
 from agentmesh.pool.leased import PooledStream
 from agentmesh.pool.limits import PoolLimits
 from agentmesh.pool.selection import is_online
+from agentmesh.pool.service import Closing
 from agentmesh.pool.serving import ServingLimits
 from agentmesh.protocols.pool import Code, ConnEpoch, DrainReason, OpenResult, Stage
 from agentmesh.testing.cancellation import cancel_at_every_await
@@ -236,6 +238,23 @@ async def test_a_connection_is_meant_by_its_epoch(autojump_clock: MockClock) -> 
             result = await cluster.service.opener.open_on(stale, asked())
             assert result == OpenResult(Stage.RELAY, Code.AGENT_OFFLINE, retryable=True)
         assert cluster.targets.reached == [ECHO]
+
+
+async def test_an_operator_closes_a_connection_by_its_epoch(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.agent("i1", ConnectionsConfig(max=3)) as agent:
+        await cluster.wait_for(1)
+        stream = await cluster.open()
+        key = stream.key
+        stale = ConnectionKey(key.agent_id, key.connection_id, ConnEpoch(key.epoch + 1))
+        assert cluster.service.close_for_admin(stale) is Closing.STALE
+        assert [cluster.service.close_for_admin(key) for _ in range(2)] == [Closing.BEGUN] * 2
+        await trio.sleep(30)
+        assert cluster.service.close_for_admin(key) is Closing.GONE
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.receive_some()
+        assert agent.controller.count == 1  # another: it is the least that there has to be
+        actions = [event.action for event in cluster.table.audit.take(trio.current_time())]
+        assert actions.count(Action.CLOSED_BY_ADMIN) == 1
 
 
 async def test_the_number_of_connections_follows_the_load(autojump_clock: MockClock) -> None:

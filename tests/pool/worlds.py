@@ -1,6 +1,7 @@
 """Routers and agents on a simulated network, and targets that agents connect to."""
 
 import ipaddress
+import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -17,6 +18,8 @@ from agentmesh.pool.config import ConnectionsConfig
 from agentmesh.pool.instance import Instance
 from agentmesh.pool.leased import PooledStream
 from agentmesh.pool.limits import PoolLimits
+from agentmesh.pool.listing import Lister
+from agentmesh.pool.registry import ConnectionRegistry, KeeperConfig
 from agentmesh.pool.selection import healthy
 from agentmesh.pool.service import PoolService
 from agentmesh.pool.serving import ServingLimits
@@ -98,6 +101,12 @@ class Cluster:
     targets: Targets
     nursery: trio.Nursery
     bearers: dict[PeerId, Bearer]
+    _lister: Lister | None = None
+
+    @property
+    def lister(self) -> Lister:
+        assert self._lister is not None
+        return self._lister
 
     @property
     def table(self) -> PoolTable:
@@ -178,10 +187,14 @@ async def say(stream: trio.abc.HalfCloseableStream, data: bytes = b"hello") -> b
 
 
 @asynccontextmanager
-async def open_cluster(limits: PoolLimits | None = None, seed: int = 1) -> AsyncGenerator[Cluster]:
+async def open_cluster(
+    limits: PoolLimits | None = None, seed: int = 1, registry: ConnectionRegistry | None = None
+) -> AsyncGenerator[Cluster]:
     network = MemoryNetwork(seed=seed)
     bearers: dict[PeerId, Bearer] = {}
-    service = PoolService(PoolTable("n1", limits), bearers.get)
+    table = PoolTable("n1", limits)
+    lister = Lister(registry, table, KeeperConfig(), random.Random(seed)) if registry else None
+    service = PoolService(table, bearers.get, lister)
     async with (
         open_host(
             identity=Identity.generate(),
@@ -192,5 +205,7 @@ async def open_cluster(limits: PoolLimits | None = None, seed: int = 1) -> Async
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(service.run)
-        yield Cluster(network, host, service, Targets(nursery), nursery, bearers)
+        if lister is not None:
+            nursery.start_soon(lister.run)
+        yield Cluster(network, host, service, Targets(nursery), nursery, bearers, lister)
         nursery.cancel_scope.cancel()
