@@ -109,6 +109,13 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     help="How long it waits for a first router before it serves; it goes on trying all the same.",
 )
 @click.option(
+    "--idle-timeout",
+    type=duration,
+    default="5m",
+    show_default=True,
+    help="How long a session that a call was made over is kept without another; those to its routers stay.",
+)
+@click.option(
     "--high-watermark",
     type=click.IntRange(2),
     default=NODE_CONNECTIONS.high_watermark,
@@ -174,6 +181,7 @@ def command(
     monitor_interval: float,
     retry_budget: float,
     ready_timeout: float,
+    idle_timeout: float,
     high_watermark: int,
     low_watermark: int,
     services: tuple[Service, ...],
@@ -203,6 +211,7 @@ def command(
         require_labels=dict(require_labels),
         monitor_interval=monitor_interval,
         ready_timeout=ready_timeout,
+        idle_timeout=idle_timeout,
         data_path=data_path,
         host=HostConfig(connections=connections),
     )

@@ -24,6 +24,7 @@ from agentmesh.node.calling import make_calls
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.goaways import GoAways
+from agentmesh.node.idle import IdleSessions
 from agentmesh.node.node import Node, addresses_of
 from agentmesh.node.paths import Paths
 from agentmesh.node.reachability import DirectAddresses
@@ -138,7 +139,8 @@ async def run_node_as(
         directory = DirectoryClient(host.open_stream, lambda: attachments.routers)
         paths, here = Paths(host, catalogue, directory, direct=reached.is_auto), Here(services, host.peer)
         calls = make_calls(membership, paths, directory, here, config.require_labels)
-        for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub), here.run):
+        idle = IdleSessions(host, catalogue, goaways.circuits_through, config.idle_timeout)
+        for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub), here.run, idle.run):
             nursery.start_soon(work)
         announcer = Announcer(directory, services, partial(addresses_of, reached, attachments), clock, rng)
         async with announcing(announcer, host.peer, attachments, reached):

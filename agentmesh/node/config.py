@@ -40,6 +40,10 @@ class NodeConfig:
     """Seconds between two looks at the control plane's list while routers are missing; the first come sooner."""
     ready_timeout: float = attrs.field(default=10.0, validator=validators.ge(0))
     """Seconds that opening waits for a first router. Without one the node goes on trying, and calls answer 503."""
+    idle_timeout: float = attrs.field(default=300.0, validator=validators.gt(0))
+    """Seconds without a stream after which a session is closed that a call was made over; infinite for never. Those to
+    the routers that it is attached to stay.
+    """
     data_path: bool = True
     """Whether circuits may have TCP connections of their own, where routers and the other ends have them too."""
     host: HostConfig = HostConfig(connections=NODE_CONNECTIONS)

@@ -60,6 +60,7 @@ class MuxSession(Session):
         self._state = State.OPEN
         self._reason = ""
         self._streams: dict[int, MuxStream] = {}
+        self.streams_begun = 0  # by either side
         self._scope = trio.CancelScope()
         self.writer = Writer(self.mux, upgraded.link, config.write_bytes, self._progressed)
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
@@ -73,6 +74,7 @@ class MuxSession(Session):
         if self._state is State.DRAINING:
             raise RejectedError(f"the session to {self.peer} is draining", ErrorCode.SHUTDOWN)
         self.mux.check_room()
+        self.streams_begun += 1
         return MuxStream.outbound(self, protocol)
 
     async def aclose(self) -> None:
@@ -269,6 +271,7 @@ class MuxSession(Session):
             self.charge(yamux.Waste.REFUSALS)
             return
         stream = self._streams[channel.id] = MuxStream.inbound(self, channel)
+        self.streams_begun += 1
         self._nursery.start_soon(self._accept, stream)
 
     async def _write(self) -> None:

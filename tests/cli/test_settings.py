@@ -53,6 +53,7 @@ SETTINGS: dict[str, dict[str, Case]] = {
         "require_labels": ("require-label", "[site=a]", {"site": "a"}),
         "monitor_interval": ("monitor-interval", "2m", 120.0),
         "ready_timeout": ("ready-timeout", "1s", 1.0),
+        "idle_timeout": ("idle-timeout", "2m", 120.0),
         "data_path": ("data-path", "false", False),
     },
     "router": {

@@ -131,6 +131,15 @@ async def call(caller: Node, peer: PeerId, text: bytes = b"hello") -> None:
     assert received == text
 
 
+async def lone(fleet: Fleet, name: str, router: Router, **settings: Any) -> Node:
+    """A node that holds this router only."""
+    others, fleet.plane.routers = fleet.plane.routers, {router.peer: fleet.plane.routers[router.peer]}
+    node = await fleet.node(name, routers=1, **settings)
+    fleet.plane.routers = others
+    assert node.routers == (router.peer,)
+    return node
+
+
 async def wait_attached(node: Node, *routers: Router, within: float = 60.0) -> float:
     """Wait, in steps of virtual time, until a node holds just these routers. Returns how long it took."""
     began = trio.current_time()

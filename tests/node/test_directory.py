@@ -14,7 +14,7 @@ from agentmesh.node.announcer import ANNOUNCE_INTERVAL, DEBOUNCE, FIRST_RETRY
 from agentmesh.protocols.directory import Operation, Result, peer_key
 from agentmesh.router import Router
 from agentmesh.services import Target
-from tests.node.fleet import Fleet, call, open_fleet
+from tests.node.fleet import Fleet, call, lone, open_fleet
 from tests.node.loopback import app
 
 SOON = DEBOUNCE + 1.0  # by then it is announced
@@ -22,15 +22,6 @@ SOON = DEBOUNCE + 1.0  # by then it is announced
 
 def requests(router: Router, operation: Operation, result: Result = Result.OK) -> int:
     return router.directory.statistics().requests[operation, result]
-
-
-async def lone(fleet: Fleet, name: str, router: Router) -> Node:
-    """A node that holds this router only."""
-    others, fleet.plane.routers = fleet.plane.routers, {router.peer: fleet.plane.routers[router.peer]}
-    node = await fleet.node(name, routers=1)
-    fleet.plane.routers = others
-    assert node.routers == (router.peer,)
-    return node
 
 
 async def providers(node: Node, type: str, name: str | None = None) -> list[object]:
