@@ -58,7 +58,7 @@ def run_mariadb() -> Generator[Mariadb]:
         (folder / "data").mkdir()
         port = free_port()
         program = Path(find_program("mariadbd")).resolve()
-        share = program.parent.parent / "share/mysql"
+        share = next(program.parent.parent.glob("share/*/charsets")).parent  # called mysql or mariadb
         command = [
             "mariadbd",
             *SETTINGS,
