@@ -15,6 +15,7 @@ from agentmesh.pool.agent import AgentPool, AgentSettings
 from agentmesh.pool.attached import Bearer, attached_to
 from agentmesh.pool.claims import ConnectionKey
 from agentmesh.pool.config import ConnectionsConfig
+from agentmesh.pool.connection import Connection, State
 from agentmesh.pool.instance import Instance
 from agentmesh.pool.leased import PooledStream
 from agentmesh.pool.service import PoolService
@@ -63,13 +64,19 @@ async def pool_over(transport: Callable[[], Transport], address: str) -> AsyncGe
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(pool.run)
-            await wait_for(service, 3)
+            await wait_until(lambda: {one.connection_id for one in open_ones(service)} == settled(pool))
             yield service
             nursery.cancel_scope.cancel()
 
 
-async def wait_for(service: PoolService, count: int) -> None:
-    await wait_until(lambda: len(service.table) == count)
+def open_ones(service: PoolService) -> list[Connection]:
+    return [one for pool in service.table for one in pool.connections if one.state is State.OPEN]
+
+
+def settled(pool: AgentPool) -> set[str] | None:
+    """The connections of an agent that has all of them; None while it looks for more, or for another router."""
+    active = set(pool.controller.active)
+    return active if len(active) == pool.controller.count == 3 else None
 
 
 async def wait_until(holds: Callable[[], bool]) -> None:
@@ -105,10 +112,6 @@ async def open_to(service: PoolService, port: int) -> PooledStream:
     return stream
 
 
-def keys_of(service: PoolService) -> list[ConnectionKey]:
-    return [connection.key for pool in service.table for connection in pool.connections]
-
-
 async def open_on(service: PoolService, key: ConnectionKey, port: int) -> PooledStream:
     """On that very connection: which one is chosen depends on how fast this machine is."""
     stream = await service.opener.open_on(key, Open("", "tcp", "localhost", port))
@@ -134,7 +137,7 @@ async def test_what_streams_carry_survives_the_loss_of_other_connections(
     expected, broken = hashlib.sha256(CONTENT).digest() + CONTENT, list[trio.BrokenResourceError]()
     with trio.fail_after(PATIENCE):
         async with server(broken) as port, pool_over(transport, address) as service:
-            victim, *streams = [await open_on(service, key, port) for key in keys_of(service)]
+            victim, *streams = [await open_on(service, one.key, port) for one in open_ones(service)]
             answers: list[bytes] = []
 
             async def fetch_one(stream: PooledStream) -> None:
@@ -148,7 +151,7 @@ async def test_what_streams_carry_survives_the_loss_of_other_connections(
                 with pytest.raises(trio.BrokenResourceError):
                     await victim.receive_some()
             assert answers == [expected] * 2
-            await wait_for(service, 3)
+            await wait_until(lambda: len(open_ones(service)) == 3)
             await wait_until(lambda: len(broken) > 0)  # the target has not taken half of a request for a whole one
             assert await fetch(await open_to(service, port)) == expected
 
