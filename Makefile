@@ -19,7 +19,7 @@ CHECK := .venv/.ready-check$(AS)
 PEERS := .venv-peers/.ready$(AS)
 SERVERS := .venv-servers/.ready
 
-.PHONY: help demo test lint format interop soak clean setup
+.PHONY: help demo test lint format interop soak drill clean setup
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -46,6 +46,10 @@ interop: $(CHECK) ## the tests against go-libp2p, which `make test` leaves out: 
 soak: $(CHECK) ## 200 members under faults: five minutes on real sockets, then ten of virtual time
 	@$(BIN)/python -m tests.soak --real --members 200 --seconds 300
 	@$(BIN)/python -m tests.soak --members 200 --minutes 10
+
+drill: $(CHECK) ## 3000 members while their routers stop, die and fill up, and a day of that for a few: virtual time
+	@$(BIN)/python -m tests.drill --members 3000
+	@$(BIN)/python -m tests.drill --members 6 --routers 3 --hours 24
 
 setup: $(CHECK) $(PEERS) $(SERVERS) ## the set-up alone
 

@@ -200,6 +200,14 @@ class MuxSession(Session):
         except LINK_ERRORS as exc:
             self._fail(exc)
 
+    def pass_by(self, channel: yamux.Channel, data: bytes) -> bool:
+        """Send bytes of a stream at once, if nothing else waits. True as well when the link is gone by it."""
+        try:
+            return self.writer.pass_by(channel, data)
+        except LINK_ERRORS as exc:
+            self._fail(exc)
+            return True
+
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
         if self._state is State.CLOSED:

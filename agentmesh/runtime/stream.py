@@ -86,7 +86,8 @@ class MuxStream(Wakes, Stream, NowaitSender):
             return False
         if (channel := self._channel) is not None and (channel.state not in SENDABLE or channel.queued > self._room):
             return False
-        self._queue(data, at_once=at_once)
+        if not (at_once and channel is not None and not self._prefix and self._session.pass_by(channel, data)):
+            self._queue(data, at_once=at_once)
         return True
 
     async def wait_send_all_might_not_block(self) -> None:

@@ -27,7 +27,12 @@ class Telling:
         """Take all of it, and send it at once where the peer's link takes it. False where there is no room for it, or
         no stream any more: `stream.send_all` waits for the one, and says the other.
         """
-        return self.stream.push(data)
+        try:
+            return self.stream.push(data)
+        except trio.BrokenResourceError as exc:  # it cannot even be opened
+            self.end()
+            self._on_over(exc)
+            return True
 
     def end(self) -> None:
         """Have nobody told any more. To be called before the stream is closed on this side."""

@@ -77,6 +77,17 @@ class Writer:
                 return
         self._wanted.set()
 
+    def pass_by(self, channel: Channel, data: bytes) -> bool:
+        """Write bytes of a stream past its queue, if nothing else waits. Raises as `answer`."""
+        frame = self._mux.pass_by(channel, data) if self._clear else None
+        if frame is None:
+            return False
+        self.bytes_sent += len(frame)
+        self._clear = self._link.write(frame)
+        if not self._clear:
+            self._wanted.set()
+        return True
+
     async def drain(self) -> None:
         """Until nothing waits any more, neither for the link nor for the peer's credit; or the session has ended."""
         self.wake()

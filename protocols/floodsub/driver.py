@@ -1,6 +1,7 @@
 """Floodsub over streams: one task for each stream of a peer, which reads it. Ours are written to without one."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from agentmesh.runtime.telling import Telling
 from agentmesh.types import PeerId
 
 MAX_STREAMS_PER_PEER = 2  # inbound: one, and the next that takes its place
+PARTING_TIME = 10.0  # seconds after a link's end in which the other router may answer it
+ANSWER_WAIT = 0.25  # seconds that the stream of such a one is to last until it is answered
 READ_BYTES = 16 * 1024  # of a peer at once: a few dozen signatures, and then the others have their turn
 
 
@@ -66,6 +69,7 @@ class Floodsub:
         self._policy = policy
         self._numbers = itertools.count(max(int(wall_clock() * 1e9), MIN_NUMBER))
         self._ends: dict[int, Ends] = {}
+        self._parted: dict[PeerId, float] = {}  # routers to which a link has just ended, and when
         self._readers = Readers()
         self._sender = Sender(self._ends, self.limits.send_timeout, self._lost)
         self._opened = trio.Event()
@@ -197,6 +201,7 @@ class Floodsub:
         self._act()
         with self._part_of(link):
             telling = None
+            await self._heed_parting(link, stream)
             if not link.is_telling and not link.is_gone:
                 self._switch.tell(stream.peer, link.role)
                 telling = await self._answer(link)
@@ -207,6 +212,14 @@ class Floodsub:
                     await close(telling, link.code)
         if link.code:
             raise RejectedError(f"{stream.peer}: {link.reason}", link.code)
+
+    async def _heed_parting(self, link: Link, stream: Stream) -> None:
+        """A router to which a link has just ended may be answering that one. Then its stream ends soon, and whoever
+        answered it would be answered in turn, for ever.
+        """
+        if trio.current_time() < self._parted.get(link.peer, -math.inf) + PARTING_TIME:
+            with trio.move_on_after(ANSWER_WAIT):
+                await self._hear(link, stream)
 
     async def _hear(self, link: Link, stream: Stream) -> None:
         while not link.is_gone:
@@ -259,7 +272,14 @@ class Floodsub:
             ends.scopes.remove(scope)
             if not ends.scopes:
                 del self._ends[link.number]
+                self._part(link)
                 self._sender.looked()
+
+    def _part(self, link: Link) -> None:
+        now = trio.current_time()
+        self._parted = {peer: at for peer, at in self._parted.items() if now < at + PARTING_TIME}
+        if self.role is link.role is Role.ROUTER:
+            self._parted[link.peer] = now
 
     def _act(self) -> None:
         """Do what the machine wants done. Synchronous: nothing comes between its decision and this."""

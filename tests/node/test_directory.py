@@ -11,7 +11,7 @@ from agentmesh.identity import Identity
 from agentmesh.node import Node
 from agentmesh.node import announcer as module
 from agentmesh.node.announcer import ANNOUNCE_INTERVAL, DEBOUNCE, FIRST_RETRY
-from agentmesh.protocols.directory import Operation, Result, peer_key
+from agentmesh.protocols.directory import Operation, Result, peer_key, service_key
 from agentmesh.router import Router
 from agentmesh.services import Target
 from tests.node.fleet import Fleet, call, lone, open_fleet
@@ -52,6 +52,25 @@ async def test_a_service_is_found_while_it_is_served_and_its_node_while_it_is_up
         assert await bob.find_peer(alice.peer) is None
         with pytest.raises(ValueError, match="no service"):
             await bob.find_providers("", "x")
+
+
+async def test_services_are_announced_first_and_all_is_withdrawn_on_stop(autojump_clock: MockClock) -> None:
+    """Who finds the node by its own record finds its services too, and where it is; when it stops, nothing is found."""
+    async with open_fleet() as fleet:
+        router = await fleet.router("r1")
+        alice, bob = await fleet.node("alice"), await fleet.node("bob")
+        async with alice.serve("mcp", "calc", app()), alice.serve("http", "docs", app()):
+            await trio.sleep(SOON)
+            records = {one.key: one for one in router.directory.store if one.provider == alice.peer}
+            own = records.pop(peer_key(alice.peer))
+            assert set(records) == {
+                service_key(*key) for key in (("mcp",), ("http",), ("mcp", "calc"), ("http", "docs"))
+            }
+            assert all(one.sequence < own.sequence and one.addresses == own.addresses for one in records.values())
+            await fleet.stop("alice")
+            for kind, name in (("mcp", "calc"), ("http", "docs")):
+                assert await providers(bob, kind) == await providers(bob, kind, name) == []
+            assert await bob.find_peer(alice.peer) is None
 
 
 async def test_announcements_are_renewed_and_those_of_the_dead_are_forgotten(autojump_clock: MockClock) -> None:

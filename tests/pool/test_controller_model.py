@@ -174,11 +174,11 @@ class Controllers(RuleBasedStateMachine):
 
 
 TestControllers = Controllers.TestCase
-TestControllers.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestControllers.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 
 
 @given(st.integers(0, 200))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_constant_load_comes_to_rest(streams: int) -> None:
     """Spread evenly, as the router does."""
     world = World(ConnectionsConfig(max=8))

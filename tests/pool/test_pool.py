@@ -282,7 +282,7 @@ async def test_many_short_streams_leave_nothing(autojump_clock: MockClock) -> No
     async with open_cluster() as cluster, cluster.agent("i1", ConnectionsConfig(min=2, max=2)) as agent:
         await cluster.wait_for(2)
         used: dict[str, int] = {}
-        for n in range(300):
+        for n in range(150):
             stream = await cluster.open()
             used[stream.key.connection_id] = used.get(stream.key.connection_id, 0) + 1
             if n % 3:
@@ -294,7 +294,7 @@ async def test_many_short_streams_leave_nothing(autojump_clock: MockClock) -> No
         await trio.sleep(1)
         assert quiet(cluster)
         assert not any(link.opens or link.control.machine.open_streams for link in agent.links.values())
-        assert sum(used.values()) == 300
+        assert sum(used.values()) == 150
 
 
 async def test_a_client_that_does_not_read_holds_up_nobody(autojump_clock: MockClock) -> None:

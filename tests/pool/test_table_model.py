@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agentmesh.pool.audit import Action
 from agentmesh.pool.claims import Claim, Reason, Refusal
 from agentmesh.pool.connection import Connection, Lease, LeaseState, State
+from agentmesh.pool.invariants import violations
 from agentmesh.pool.limits import PoolLimits
 from agentmesh.pool.registry.errors import AmbiguousAgentError
 from agentmesh.pool.selection import is_online
@@ -208,6 +209,10 @@ class Tables(RuleBasedStateMachine):
                 assert None not in both
             else:
                 assert None in both
+
+    @invariant()
+    def it_finds_nothing_wrong_with_itself(self) -> None:
+        assert violations(self.table, self.now) == []
 
     @invariant()
     def nothing_grows(self) -> None:

@@ -9,9 +9,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.abc import Admission, Stream
 from agentmesh.errors import ErrorCode, RejectedError, SessionClosedError, StreamResetError
+from agentmesh.runtime.config import HostConfig, SessionConfig
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.telling import Telling
+from agentmesh.runtime.yamux import MuxLimits
 from agentmesh.testing import MemoryNetwork
 from agentmesh.types import ProtocolId
 from tests.runtime.hosts import open_named
@@ -41,7 +43,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def open_two(peer: Peer) -> AsyncGenerator[tuple[Host, Host]]:
+async def open_two(peer: Peer, config: HostConfig | None = None) -> AsyncGenerator[tuple[Host, Host]]:
     network = MemoryNetwork()
     served = [
         Protocol(HEARS, peer.hear),
@@ -49,7 +51,7 @@ async def open_two(peer: Peer) -> AsyncGenerator[tuple[Host, Host]]:
         Protocol(CUTS, peer.cut),
         Protocol(GATED, peer.hear, Admission.MEMBER),
     ]
-    async with open_named(network, "one", []) as one, open_named(network, "other", served) as other:
+    async with open_named(network, "one", [], config=config) as one, open_named(network, "other", served) as other:
         await one.connect(other.peer, other.addresses)
         yield one, other
 
@@ -93,6 +95,17 @@ async def test_what_a_peer_does_instead_of_listening(
         assert code is None or getattr(told, "code", None) == code
         telling.stream.reset()
     assert len(over) == 1
+
+
+async def test_a_stream_that_there_is_no_room_for_is_over_at_once(autojump_clock: MockClock) -> None:
+    peer, over = Peer(), list[trio.BrokenResourceError]()
+    config = HostConfig(session=SessionConfig(mux=MuxLimits(max_outbound_streams=1)))
+    async with open_two(peer, config) as (one, other):
+        first, second = [Telling(await one.open_stream(other.peer, HEARS), over.append) for _ in range(2)]
+        assert first.push(b"hello")
+        assert second.push(b"hello")
+        assert [type(error) for error in over] == [RejectedError]
+        first.end()
 
 
 async def test_a_peer_that_does_not_read_is_waited_for_by_whoever_wants_to(autojump_clock: MockClock) -> None:

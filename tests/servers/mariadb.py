@@ -1,4 +1,4 @@
-"""A MariaDB server of the tests' own: no users, no network, no waiting for the disk, a folder for a while."""
+"""A MariaDB server of the tests' own: on loopback, without users, not waiting for the disk, in a folder for a while."""
 
 import tempfile
 from collections.abc import Generator, Iterator
@@ -10,12 +10,12 @@ import attrs
 from sqlalchemy import URL, create_engine, text
 
 from tests.servers.notifying import Notifying, is_root, running
-from tests.servers.server import find_program
+from tests.servers.server import find_program, free_port
 
 SETTINGS = (
     "--no-defaults",
     "--skip-grant-tables",  # nor any other table of the system: there is nothing to install first
-    "--skip-networking",
+    "--bind-address=127.0.0.1",
     "--skip-log-bin",
     "--performance-schema=off",
     "--innodb-buffer-pool-size=16M",
@@ -30,9 +30,11 @@ SETTINGS = (
 class Mariadb:
     """Attributes:
     process: of the server.
+    port: of 127.0.0.1.
     """
 
     process: Notifying
+    port: int
     _numbers: Iterator[int] = attrs.field(factory=count, init=False)
 
     def new_dsn(self) -> str:
@@ -45,8 +47,7 @@ class Mariadb:
         return self._url("mysql", name).render_as_string(hide_password=False)
 
     def _url(self, scheme: str, database: str) -> URL:
-        socket = str(self.process.folder / "socket")
-        return URL.create(scheme, "root", database=database, query={"unix_socket": socket})
+        return URL.create(scheme, "root", host="127.0.0.1", port=self.port, database=database)
 
 
 @contextmanager
@@ -55,8 +56,9 @@ def run_mariadb() -> Generator[Mariadb]:
     with tempfile.TemporaryDirectory(prefix="my") as name:  # not in pytest's: a socket's path is short
         folder = Path(name)
         (folder / "data").mkdir()
+        port = free_port()
         program = Path(find_program("mariadbd")).resolve()
-        share = program.parent.parent / "share/mysql"
+        share = next(program.parent.parent.glob("share/*/charsets")).parent  # called mysql or mariadb
         command = [
             "mariadbd",
             *SETTINGS,
@@ -66,8 +68,9 @@ def run_mariadb() -> Generator[Mariadb]:
             f"--character-sets-dir={share / 'charsets'}",
             f"--datadir={folder / 'data'}",
             f"--tmpdir={folder}",
+            f"--port={port}",
             f"--socket={folder / 'socket'}",
             f"--pid-file={folder / 'pid'}",
         ]
         with running(Notifying(command, folder)) as process:
-            yield Mariadb(process)
+            yield Mariadb(process, port)

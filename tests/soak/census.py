@@ -32,6 +32,7 @@ REMEMBERED = (
     "limiter._Bucket",
     "AdmissionBook._expiries",
     "Federation._listed",
+    "Floodsub._parted",
     "Meter._settled_at",
     "Mux._unanswered",
     "SeenCache._expires_at",

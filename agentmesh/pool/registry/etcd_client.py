@@ -164,6 +164,8 @@ def _read(answer: httpx.Response) -> Json:
     except ValueError:
         body = None
     if not isinstance(body, dict):
+        if answer.is_server_error:  # of a proxy before it
+            raise RegistryUnavailableError(f"etcd does not answer: status {answer.status_code}")
         raise RegistryRefusedError(f"what answers with status {answer.status_code} is no etcd")
     if answer.is_success:
         return body  # pyright: ignore[reportUnknownVariableType]

@@ -78,13 +78,18 @@ class Keeper:
     def __iter__(self) -> Iterator[Kept]:
         return iter(list(self._kept.values()))
 
+    def get(self, fence: Fence) -> Kept | None:
+        """The connection that is kept under this very fence, if it is."""
+        kept = self._kept.get((fence.agent_id, fence.connection_id))
+        return kept if kept is not None and kept.fence == fence else None
+
     def accepts(self, fence: Fence) -> bool:
         """Whether a stream that another router sends may be opened on this very life of a connection.
 
         Not if it is none of ours, if another life has begun, or if the registry has not confirmed it for so long that
         its lease may be over: after a pause of this process, too.
         """
-        kept = self._kept.get((fence.agent_id, fence.connection_id))
+        kept = self.get(fence)
         return kept is not None and kept.accepts(fence.epoch, trio.current_time())
 
     async def run(self) -> NoReturn:

@@ -168,6 +168,12 @@ class Mux:
             channel.queue(data)
             self._outbox.schedule(channel)
 
+    def pass_by(self, channel: Channel, data: bytes) -> bytes | None:
+        """`send` and `data_to_send` in one, where these bytes are all that there is to send now; else None."""
+        if self._failure is not None or channel.state not in SENDABLE:
+            return None
+        return self._outbox.pass_by(channel, data)
+
     def finish(self, channel: Channel) -> None:
         """Say that no more bytes come after those queued."""
         self._channels.step(channel, Input.SEND_FIN)

@@ -27,6 +27,17 @@ class Outbox:
             channel.scheduled = True
             self.turns.append(channel)
 
+    def pass_by(self, channel: Channel, data: bytes) -> bytes | None:
+        """The frame of bytes that need not be queued: nothing waits that they would overtake, and there is credit for
+        them. Else None.
+        """
+        if self.control or self.turns or channel.queued or channel.flags_pending or channel.fin_pending:
+            return None
+        if not 0 < len(data) <= min(channel.send_credit, self._max_frame_bytes):
+            return None
+        channel.send_credit -= len(data)
+        return encode_header(FrameType.DATA, 0, channel.id, len(data)) + data
+
     def take(self, max_bytes: int) -> tuple[bytes, list[Channel]]:
         """The next bytes for the link and the streams that had a turn in them."""
         parts: list[Chunk] = []

@@ -3,8 +3,8 @@
     python -m tests.pool.registry.mutations            all of them
     python -m tests.pool.registry.mutations M9 M14     these
 
-A fault is put into a copy of the sources. Exits 1 when one goes unnoticed, or does not fit the sources any more; the tests
-beside this file say the latter at once. Those with a letter and a number are faults that others made.
+A fault is put into a copy of the sources. Exits 1 when one goes unnoticed, or does not fit the sources any more; the
+tests beside this file say the latter at once. Those with a letter and a number are faults that others made.
 """
 
 import os

@@ -21,7 +21,7 @@ from agentmesh.pool.registry import (
     Superseded,
     Unlisted,
 )
-from agentmesh.protocols.pool import ConnEpoch
+from agentmesh.protocols.pool import MAX_EPOCH, ConnEpoch
 from tests.pool.registry.faulty import Fault
 from tests.pool.registry.routers import CONFIG, TRUST, Router, epochs_listed, router_on
 from tests.pool.registry.test_contract import connection
@@ -31,7 +31,7 @@ async def test_a_connection_stays_listed_for_as_long_as_it_is_kept(
     autojump_clock: MockClock, router: Router, memory: MemoryRegistry
 ) -> None:
     kept = await router.keep()
-    for _ in range(100):
+    for _ in range(10):
         await trio.sleep(850)
         assert await epochs_listed(memory) == [1]
         assert router.keeper.accepts(kept.fence)
@@ -260,6 +260,56 @@ async def test_where_others_took_its_place_a_connection_waits_for_room(
     assert router.keeper.accepts(kept.fence)
 
 
+async def test_no_more_renewals_are_on_their_way_than_may_be(autojump_clock: MockClock, memory: MemoryRegistry) -> None:
+    async with router_on(memory, attrs.evolve(CONFIG, max_at_once=3)) as router:
+        for number in range(20):
+            kept = await router.keep(f"conn-{number}")
+            kept.renew_at = 10.0  # all at once, as after a pause
+        router.registry.calls.clear()
+        router.registry.late = trio.Event()
+        await trio.sleep(12)
+        assert router.registry.calls.count("renew") == 3
+        router.registry.late.set()
+        await trio.sleep(2 * CONFIG.renew_interval)
+        assert router.keeper.results[Result.RENEWED] >= 20
+
+
+async def test_a_refusal_of_the_store_keeps_nobody_else_from_being_renewed(
+    autojump_clock: MockClock, router: Router, memory: MemoryRegistry
+) -> None:
+    """It is one connection that has used up its epochs."""
+    last = await router.keeper.register(connection(), ConnEpoch(MAX_EPOCH))
+    assert isinstance(last, Kept)
+    other = await router.keep("conn-2")
+    await memory.release_connection(last.fence)
+    await trio.sleep(10 * CONFIG.ttl)
+    assert router.keeper.accepts(other.fence)
+    assert not router.keeper.accepts(last.fence)
+    assert router.keeper.get(last.fence) is last
+    assert router.keeper.results[Result.UNAVAILABLE] == 0
+
+
+async def test_an_answer_that_a_later_one_has_overtaken_is_superseded(
+    autojump_clock: MockClock, router: Router, memory: MemoryRegistry
+) -> None:
+    router.registry.late = trio.Event()
+    outcomes: list[object] = []
+
+    async def register(epoch: int) -> None:
+        outcomes.append(await router.keeper.register(connection(), ConnEpoch(epoch)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(register, 1)
+        await wait_all_tasks_blocked()
+        first, router.registry.late = router.registry.late, trio.Event()
+        router.registry.late.set()
+        await register(2)
+        first.set()
+    (kept,) = router.keeper
+    assert outcomes == [kept, Superseded(ConnEpoch(2))]
+    assert kept.epoch == 2
+
+
 async def test_a_release_that_is_not_answered_is_not_waited_for(
     autojump_clock: MockClock, router: Router, memory: MemoryRegistry
 ) -> None:
@@ -281,15 +331,15 @@ def test_a_keeper_renews_before_it_stops_trusting(wrong: dict[str, Any]) -> None
         attrs.evolve(CONFIG, **wrong)
 
 
-async def test_epochs_of_long_ago_are_forgotten(
-    autojump_clock: MockClock, router: Router, memory: MemoryRegistry
-) -> None:
-    await router.keeper.release(await router.keep())
-    await trio.sleep(CONFIG.fence_retention / 2)
-    assert memory.remembered("agent") == 1
-    router.registry.fault = Fault.AWAY
-    await trio.sleep(CONFIG.fence_retention)
-    assert memory.remembered("agent") == 1
-    router.registry.fault = Fault.NONE
-    await trio.sleep(CONFIG.forget_interval)
-    assert memory.remembered("agent") == 0
+async def test_epochs_of_long_ago_are_forgotten(autojump_clock: MockClock, memory: MemoryRegistry) -> None:
+    config = attrs.evolve(CONFIG, fence_retention=1000.0, forget_interval=100.0)
+    async with router_on(memory, config) as router:
+        await router.keeper.release(await router.keep())
+        await trio.sleep(500)
+        assert memory.remembered("agent") == 1
+        router.registry.fault = Fault.AWAY
+        await trio.sleep(1000)
+        assert memory.remembered("agent") == 1
+        router.registry.fault = Fault.NONE
+        await trio.sleep(100)
+        assert memory.remembered("agent") == 0
