@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from agentmesh.wire.framing import encode_varint
 
+_MICROSECOND = timedelta(microseconds=1)
 _SECONDS, _NANOS = bytes([1 << 3]), bytes([2 << 3])  # fields of Duration, both varints
 
 
@@ -14,7 +15,7 @@ def to_duration(seconds: float) -> timedelta:
 
 def encode_duration(seconds: float) -> bytes:
     """The message of a duration that is not negative, by hand: where there are very many."""
-    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    whole, micros = divmod(to_duration(seconds) // _MICROSECOND, 1_000_000)
     first = _SECONDS + encode_varint(whole) if whole else b""
     return first + (_NANOS + encode_varint(1000 * micros) if micros else b"")
 
