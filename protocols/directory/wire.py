@@ -4,6 +4,7 @@ What a peer sent either decodes to one of the values of `events` or raises Remot
 be right in all its parts. Of an answer, what cannot be read or is not the provider's is left out: it is only reported.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 
 from agentmesh.errors import AddressError, LimitExceededError, RemoteProtocolError
@@ -22,7 +23,7 @@ from agentmesh.protocols.directory.events import (
 from agentmesh.protocols.directory.keys import is_key
 from agentmesh.types import Address, PeerId, ProtocolId
 from agentmesh.wire.codec import decode
-from agentmesh.wire.durations import seconds_in, to_duration
+from agentmesh.wire.durations import encode_duration, seconds_in, to_duration
 from agentmesh.wire.framing import encode_frame
 from agentmesh.wire.messages.mesh import v1 as pb
 
@@ -33,10 +34,12 @@ MAX_ANSWER_BYTES = 128 * 1024  # providers that would go beyond are not sent
 MAX_ADDRESSES = 32  # of one record
 MAX_ADDRESS_CHARS = 400  # of one of them; MAX_ADDRESSES such fit a request
 MAX_PROVIDERS = 64  # in an answer, whatever the asker wants
+KNOWN_PROVIDERS = 4096  # that need not be encoded again for each who asks
 MAX_SEQUENCE = 2**64 - 1
 MAX_RETRY_AFTER = 3600.0  # seconds
 
 _PROVIDERS = bytes([2 << 3 | 2])  # the field of DirectoryResponse, and that a length follows
+_TTL = bytes([4 << 3 | 2])  # the same of DirectoryProvider
 
 
 def encode_request(request: Request) -> bytes:
@@ -144,17 +147,18 @@ def _peer_in(text: str) -> PeerId:
 def _fitting(found: Iterable[Found], left: int) -> Iterator[bytes]:
     """Each as a field of its own, as long as they fit: none is encoded twice to learn how long it is."""
     for one in found:
-        provider = pb.DirectoryProvider(
-            peer_id=str(one.peer),
-            addresses=list(map(str, one.addresses)),
-            sequence=one.sequence,
-            ttl=to_duration(one.ttl),
-        )
-        field = _PROVIDERS + encode_frame(bytes(provider))
+        ttl = _TTL + encode_frame(encode_duration(one.ttl))
+        field = _PROVIDERS + encode_frame(_provider(one.peer, one.addresses, one.sequence) + ttl)
         left -= len(field)
         if left < 0:
             return
         yield field
+
+
+@functools.lru_cache(maxsize=KNOWN_PROVIDERS)
+def _provider(peer: PeerId, addresses: tuple[Address, ...], sequence: int) -> bytes:
+    """All that an announcement says and that time does not change."""
+    return bytes(pb.DirectoryProvider(peer_id=str(peer), addresses=list(map(str, addresses)), sequence=sequence))
 
 
 def _found_in(providers: Iterable[pb.DirectoryProvider]) -> Iterator[Found]:
