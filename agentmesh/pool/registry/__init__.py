@@ -7,7 +7,7 @@
     sql         in SQLite, PostgreSQL, MySQL or MariaDB
     etcd        in etcd version 3
     legacy      what becomes of the leases of before
-    opening     whichever of these a DSN names
+    opening     `open_registry`, for whichever of these a DSN names; not taken in here, since it loads all of them
     keeper      keeping a router's connections listed, and knowing when not to rely on it
     limits      every bound
     errors      what a call ends in beside its outcomes
@@ -29,7 +29,6 @@ from agentmesh.pool.registry.keeper_config import Healed, KeeperConfig, KeeperEv
 from agentmesh.pool.registry.keeping import Kept
 from agentmesh.pool.registry.limits import RegistryLimits
 from agentmesh.pool.registry.memory import MemoryRegistry
-from agentmesh.pool.registry.opening import open_registry
 from agentmesh.pool.registry.registry import ConnectionRegistry
 from agentmesh.pool.registry.values import (
     ConnectionLease,
@@ -86,5 +85,4 @@ __all__ = [
     "Superseded",
     "Unlisted",
     "Updated",
-    "open_registry",
 ]

@@ -5,7 +5,7 @@ Numbers of 64 bits are strings there, keys and values base64. Made against 3.4; 
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import httpx
@@ -167,9 +167,10 @@ def _read(answer: httpx.Response) -> Json:
         if answer.is_server_error:  # of a proxy before it
             raise RegistryUnavailableError(f"etcd does not answer: status {answer.status_code}")
         raise RegistryRefusedError(f"what answers with status {answer.status_code} is no etcd")
+    fields = cast("dict[str, Any]", body)
     if answer.is_success:
-        return body  # pyright: ignore[reportUnknownVariableType]
-    message, code = str(body.get("error", "")), body.get("code")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType, reportUnknownVariableType]
+        return fields
+    message, code = str(fields.get("error", "")), fields.get("code")
     if code == NOT_FOUND and "lease" in message:
         raise LeaseGoneError(message)
     if code in LASTING_CODES:

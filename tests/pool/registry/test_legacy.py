@@ -7,11 +7,12 @@ import httpx
 import pytest
 from sqlalchemy import Connection, text
 
-from agentmesh.pool.registry import Lapsed, Registered, Renewed, Superseded, open_registry
+from agentmesh.pool.registry import Lapsed, Registered, Renewed, Superseded
 from agentmesh.pool.registry.dsn import EtcdCluster, parse_registry_dsn, parse_sql_dsn
 from agentmesh.pool.registry.etcd_client import EtcdClient, get_below, put
 from agentmesh.pool.registry.etcd_legacy import migrate as migrate_etcd
 from agentmesh.pool.registry.legacy import Migration
+from agentmesh.pool.registry.opening import open_registry
 from agentmesh.pool.registry.sql import make_tables
 from agentmesh.pool.registry.sql_database import SqlDatabase, open_sql_database
 from agentmesh.pool.registry.sql_legacy import migrate

@@ -11,8 +11,8 @@ from agentmesh.pool.registry import (
     Renewed,
     Stats,
     StatsReport,
-    open_registry,
 )
+from agentmesh.pool.registry.opening import open_registry
 from tests.pool.registry.conftest import new_dsn
 from tests.pool.registry.test_contract import connection
 from tests.pool.registry.test_stores import registered

@@ -1,6 +1,8 @@
 """What is a store's own: what outlives a restart, whose clock counts, what is said when it does not answer."""
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,10 +28,10 @@ from agentmesh.pool.registry import (
     StatsReport,
     Superseded,
     Updated,
-    open_registry,
 )
 from agentmesh.pool.registry.dsn import EtcdCluster, parse_registry_dsn, parse_sql_dsn
 from agentmesh.pool.registry.etcd_client import EtcdClient, get_below, put
+from agentmesh.pool.registry.opening import open_registry
 from agentmesh.pool.registry.sql import make_tables
 from agentmesh.pool.registry.sql_database import open_sql_database
 from agentmesh.pool.registry.sql_statements import LOCKS
@@ -61,6 +63,14 @@ async def wait_listed(registry: ConnectionRegistry, count: int) -> None:
     with trio.fail_after(60):
         while len(await registry.list_active_by_agent("agent")) != count:  # noqa: ASYNC110 - it tells nobody
             await trio.sleep(0.05)
+
+
+def test_who_keeps_leases_in_memory_loads_no_database() -> None:
+    """It would be 10 MiB of each process."""
+    code = "import agentmesh.pool.registry, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "agentmesh.pool.registry.keeper" in loaded
+    assert not {"sqlalchemy", "agentmesh.pool.registry.opening"} & set(loaded)
 
 
 async def test_leases_and_epochs_outlive_the_router(dsn: str) -> None:
