@@ -69,7 +69,8 @@ class IdleSessions:
 
     def _see(self, session: MuxSession, now: float) -> Seen:
         before = self._seen.get(session)
-        if before is None or session.streams or session.streams_begun != before.streams:
+        is_used = session.streams or session.streams_unsent
+        if before is None or is_used or session.streams_begun != before.streams:
             return Seen(session.streams_begun, now)
         return before
 

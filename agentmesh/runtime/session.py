@@ -61,6 +61,7 @@ class MuxSession(Session):
         self._reason = ""
         self._streams: dict[int, MuxStream] = {}
         self.streams_begun = 0  # by either side
+        self.streams_unsent = 0  # those of ours on which nothing was sent yet, and that the wire knows nothing of
         self._scope = trio.CancelScope()
         self.writer = Writer(self.mux, upgraded.link, config.write_bytes, self._progressed)
         self._keepalive = KeepAlive(trio.current_time(), config.ping_interval)
@@ -75,6 +76,7 @@ class MuxSession(Session):
             raise RejectedError(f"the session to {self.peer} is draining", ErrorCode.SHUTDOWN)
         self.mux.check_room()
         self.streams_begun += 1
+        self.streams_unsent += 1
         return MuxStream.outbound(self, protocol)
 
     async def aclose(self) -> None:
@@ -179,11 +181,13 @@ class MuxSession(Session):
     def adopt(self, stream: MuxStream) -> yamux.Channel:
         """Give an outbound stream its place on the wire."""
         channel = self.mux.open()
+        self.streams_unsent -= 1
         self._streams[channel.id] = stream
         return channel
 
     def forget(self, stream: MuxStream) -> None:
         channel = stream.channel
+        self.streams_unsent -= channel is None
         if channel is not None and self._streams.get(channel.id) is stream:  # a peer may use a number again
             del self._streams[channel.id]
 
@@ -210,16 +214,14 @@ class MuxSession(Session):
 
     def check_open(self) -> None:
         """Raises SessionClosedError when the session has ended."""
-        if self._state is State.CLOSED:
-            raise self._make_error()
+        if (error := self.breakage()) is not None:
+            raise error
 
     def breakage(self) -> SessionClosedError | None:
         """The error of a session that has ended."""
-        return self._make_error() if self._state is State.CLOSED else None
-
-    def _make_error(self) -> SessionClosedError:
-        error = SessionClosedError(self._reason)
-        error.__cause__ = self.failure
+        if self._state is not State.CLOSED:
+            return None
+        (error := SessionClosedError(self._reason)).__cause__ = self.failure
         return error
 
     def charge(self, waste: yamux.Waste) -> None:

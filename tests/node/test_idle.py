@@ -57,9 +57,9 @@ async def test_a_stream_that_stands_keeps_its_circuit_and_the_router_that_carrie
         alice, bob = await pair(fleet)
         async with await bob.open_stream(alice.peer, ECHO) as stream:
             for _ in range(5):
+                await trio.sleep(LONGEST)  # at first, when nothing was sent on it, just as later
                 await stream.send_all(b"still there?")
                 assert await stream.receive_some() == b"still there?"
-                await trio.sleep(LONGEST)
         await trio.sleep(2 * LONGEST)
         assert set(bob.host.connections.peers) == set(bob.routers)
 
