@@ -1,7 +1,7 @@
-"""Sessions that nobody uses any more: a while after it called somebody, a node holds its routers again, and nothing else.
+"""Sessions that nobody uses any more: a while after its calls a node holds its routers again, and nothing else.
 
-What it dialled for a call is a circuit, and perhaps a session to a router of the callee's. Each costs that router memory
-and a place. A circuit goes first, and as long after the last of them the session to the router that carried it.
+What it dialled for a call is a circuit, and perhaps a session to a router of the callee's. Each costs that router
+memory and a place. A circuit goes first, and as long after the last of them the session to the router that carried it.
 """
 
 import logging
