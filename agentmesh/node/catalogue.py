@@ -50,6 +50,7 @@ class Catalogue:
         self._rng = rng
         self._entries: dict[PeerId, Standing] = {}
         self._attachments = 0
+        self._closing: set[PeerId] = set()
         self._crowd = 0.0  # sessions of others that lost their routers with us, since we held all that we want
 
     @property
@@ -71,8 +72,20 @@ class Catalogue:
 
     @property
     def leaving(self) -> tuple[RouterRecord, ...]:
-        """The routers that sent us away, and whose sessions still last."""
-        return tuple(entry.record for entry in self._entries.values() if entry.state is State.LEAVING)
+        """The routers that sent us away, or are about to close, and whose sessions still last."""
+        return tuple(entry.record for peer, entry in self._entries.items() if self.is_leaving(peer))
+
+    def is_leaving(self, peer: PeerId) -> bool:
+        """Whether a router is one of these. It may be one that is not listed."""
+        return peer in self._closing or self.state(peer) is State.LEAVING
+
+    def closing(self, peer: PeerId) -> None:
+        """A peer that we have a session to, and are not attached to, says that it will close it."""
+        self._closing.add(peer)
+
+    def closed(self, peer: PeerId) -> None:
+        """There is no session to a peer any more."""
+        self._closing.discard(peer)
 
     @property
     def listed(self) -> tuple[RouterRecord, ...]:

@@ -51,11 +51,22 @@ class GoAways:
 
     async def _run(self, host: Host) -> None:
         self._host = host
+        host.on_disconnect(self._catalogue.closed)
         await trio.lowlevel.checkpoint()
 
     def _accepts(self, router: PeerId) -> bool:
-        """Nobody but a router that we are attached to may send us away."""
-        return self._catalogue.state(router) is State.ATTACHED
+        """Nobody but a router that we are attached to may send us away. But one that we only pass through will not be
+        there for long either, and what is new had better take another way.
+        """
+        if self._catalogue.state(router) is State.ATTACHED:
+            return True
+        self._catalogue.closing(router)
+        self._retire_through(router)
+        return False
+
+    def _retire_through(self, router: PeerId) -> None:
+        for session in self.circuits_through(router):
+            self._host.connections.retire(session)
 
     def _sent_away(self, router: PeerId, message: GoAway) -> None:
         """What is new takes another way from now on; what is under way has until the router closes the session."""
@@ -64,7 +75,6 @@ class GoAways:
         self.received[message.reason] += 1
         share = OVERLOADED_SHARE if message.reason is Reason.OVERLOADED else 1.0
         self._catalogue.sent_away(router, message.retry_after, trio.current_time(), share=share)
-        for session in self.circuits_through(router):
-            self._host.connections.retire(session)
+        self._retire_through(router)
         for callback in self._on_sent_away:
             callback(router, message.reason)

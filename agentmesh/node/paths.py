@@ -57,7 +57,7 @@ class Paths:
         The attached routers are asked for one first, all at once; with `direct`, where the peer says that it can be
         dialled is tried a moment before that. Where a peer is that they do not reach, their directory may know. Else it
         may be attached elsewhere all the same: the other routers are asked, in groups of as many addresses as the host
-        dials at once. Those that sent us away, and are still there, come last.
+        dials at once. Those that are about to close come last.
 
         Raises:
             NotConnectedError, DialError: as `open_stream`.
@@ -92,9 +92,9 @@ class Paths:
             yield partial(_circuits, self._catalogue.leaving, peer)
 
     def _minded(self, session: MuxSession) -> Session:
-        """A session through a router that sent us away is good for this stream, and not for the next."""
+        """A session through a router that closes is good for this stream, and not for the next."""
         relay = _relay_of(session.address) if session.address else None
-        if relay is not None and self._catalogue.state(relay) is State.LEAVING:
+        if relay is not None and self._catalogue.is_leaving(relay):
             self._host.connections.retire(session)
         return session
 
@@ -122,7 +122,7 @@ class Paths:
         for address in addresses:
             relay = _relay_of(address)
             state = None if relay is None else self._catalogue.state(relay)
-            if state not in (State.ATTACHED, State.LEAVING):
+            if state is not State.ATTACHED and not (relay and self._catalogue.is_leaving(relay)):
                 usable.setdefault(address if relay is None or state is None else relay, address)
         return list(usable.values())
 

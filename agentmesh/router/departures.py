@@ -21,18 +21,21 @@ SHED_INTERVAL = 5.0  # seconds between two looks at how many members there are
 OVERLOADED_RETRY = 300.0  # seconds for which those that were too many are to leave the router alone
 GRACE = 5.0  # seconds from the go-away until the session is closed: for what is under way on it
 MAX_TELLING = 64  # members that are told at once
-AT_ONCE = 150  # members that are all told at once; a router with more of them takes its time …
-TOLD_PER_SECOND = 50.0  # … so that those who take them in are not dialled by all at once …
+AT_ONCE = 150  # members that are all told at once by a router that stops; one with more of them takes its time …
+DRAINED_PER_SECOND = 50.0  # … so that those who take them in are not dialled by all at once …
 MAX_SPREAD = 20.0  # … and this many seconds at most
+SHED_PER_SECOND = 15.0  # one that is full is in less of a hurry
 DEFAULT_RETRY = 30.0  # seconds, of a router that stops and does not say how long it will be away
 
 Sent = tuple[Reason, Result]
 SENT: tuple[Sent, ...] = tuple((reason, result) for reason in (Reason.DRAINING, Reason.OVERLOADED) for result in Result)
 
 
-def spread_of(members: int, within: float = math.inf) -> float:
+def spread_of(members: int, reason: Reason, within: float = math.inf) -> float:
     """The seconds in which so many members are told one after the other, if they are to be told `within` seconds."""
-    return 0.0 if members <= AT_ONCE else min(members / TOLD_PER_SECOND, MAX_SPREAD, within / 2)
+    if reason is Reason.OVERLOADED:
+        return min(members / SHED_PER_SECOND, MAX_SPREAD)
+    return 0.0 if members <= AT_ONCE else min(members / DRAINED_PER_SECOND, MAX_SPREAD, within * 2 / 3)
 
 
 class Departures:
@@ -101,7 +104,7 @@ class Departures:
             within: seconds in which they are told; who is not by then is closed like the others.
         """
         self._members.send_away(members)
-        now, step = trio.current_time(), spread_of(len(members), within) / max(len(members), 1)
+        now, step = trio.current_time(), spread_of(len(members), goaway.reason, within) / max(len(members), 1)
         async with trio.open_nursery() as nursery:
             for number, member in enumerate(members):
                 nursery.start_soon(self._see_off, host, member, goaway, now + number * step, now + within)

@@ -82,3 +82,26 @@ async def test_a_stream_that_is_opened_through_a_router_that_drains_has_time_to_
                 nursery.start_soon(fleet.stop, "shared")
         assert len(sent) > 1024 * 1024
         assert received == sent
+
+
+async def test_a_caller_in_transit_leaves_a_router_that_drains_too(autojump_clock: MockClock) -> None:
+    """It is not attached there, so it heeds nothing else of what the router says."""
+    async with open_fleet() as fleet:
+        await fleet.router("here", labels={"site": "a"})
+        there = {name: await fleet.router(name, labels={"site": "b"}) for name in ("one", "two")}
+        alice = await fleet.node("alice", router_selector={"site": "a"})
+        bob = await fleet.node("bob", routers=1, router_selector={"site": "b"})
+        await trio.sleep(STEADY_TIME)
+        await call(alice, bob.peer)
+        (left,) = [name for name, router in there.items() if router.peer in bob.routers]
+        assert relays_of(alice, bob.peer) == {there[left].peer}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fleet.stop, left)
+            await trio.sleep(0.2)
+            until = trio.current_time() + GRACE + 1
+            while trio.current_time() < until:
+                await call(alice, bob.peer)
+                assert there[left].peer not in relays_of(alice, bob.peer)
+                await trio.sleep(0.01)
+        assert sum(alice.attachments.goaways.received.values()) == 0
+        assert len(alice.routers) == 1

@@ -65,6 +65,13 @@ MUTATIONS = {
         "connection.connection_id not in pool.by_id:",
         (TABLE, MODEL),
     ),
+    "M3": Mutation(
+        "credit goes back for what nobody has read yet",
+        "agentmesh/runtime/yamux/flow.py",
+        "        due = self.size - self.credit - self.buffered\n",
+        "        due = self.size - self.credit\n",
+        ("tests/runtime/yamux/test_flow.py",),
+    ),
     "M4": Mutation(
         "a place is taken some time after the choice",
         "agentmesh/pool/connection.py",
@@ -92,6 +99,13 @@ MUTATIONS = {
         "connection is None or connection.epoch != key.epoch:",
         "connection is None:",
         (POOL,),
+    ),
+    "M8": Mutation(
+        "a frame counts as one, however long",
+        "agentmesh/runtime/yamux/flow.py",
+        "        self.credit -= size\n",
+        "        self.credit -= 1\n",
+        ("tests/runtime/yamux/test_flow.py",),
     ),
     "M11": Mutation(
         "every connection is in perfect health",

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from agentmesh.pool.attached import attached_to
-from agentmesh.pool.claims import ConnectionKey, Reason
+from agentmesh.pool.claims import Claim, ConnectionKey, Reason, Refusal
 from agentmesh.pool.config import ConnectionsConfig
 from agentmesh.pool.leased import PooledStream
 from agentmesh.pool.registry import ConnectionLease, KeeperConfig, MemoryRegistry, NewConnection, RegistryLimits
@@ -129,3 +129,15 @@ async def test_other_routers_connections_are_remote(autojump_clock: MockClock, n
         remotes = await cluster.lister.remotes("AGENT")
         assert [one.connection_id for one in remotes] == (["far"] if node == "n2" else [])
         assert not cluster.lister.accepts(ConnectionKey("agent", "far", ConnEpoch(1)))
+
+
+async def test_what_the_registry_says_no_to(autojump_clock: MockClock) -> None:
+    registry = memory()
+    async with open_cluster(registry=registry) as cluster:
+        new = NewConnection(agent_id="agent", connection_id="c1", instance_id="i9", server_node_id="n2")
+        await registry.register_connection(new, TTL, ConnEpoch(5))
+        for epoch, reason in ((0, Reason.HELD), (5, Reason.STALE_EPOCH), (4, Reason.STALE_EPOCH)):
+            claim = Claim(agent_id="agent", instance_id="i1", connection_id="c1", epoch=ConnEpoch(epoch), token_id="t")
+            refusal = await cluster.lister.register(claim)
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason is reason

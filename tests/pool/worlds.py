@@ -102,6 +102,7 @@ class Cluster:
     nursery: trio.Nursery
     bearers: dict[PeerId, Bearer]
     _lister: Lister | None = None
+    hosts: dict[str, Host] = attrs.Factory(dict[str, Host])  # of agents, by name
 
     @property
     def lister(self) -> Lister:
@@ -157,6 +158,7 @@ class Cluster:
             trio.open_nursery() as nursery,
         ):
             hosts.append(host)
+            self.hosts[name] = host
             nursery.start_soon(pool.run)
             yield pool
             nursery.cancel_scope.cancel()

@@ -23,13 +23,17 @@ def small(high: int, low: int) -> HostConfig:
         (0, math.inf, 0.0),
         (AT_ONCE, math.inf, 0.0),
         (AT_ONCE + 50, math.inf, 4.0),
-        (1000, 30.0, 15.0),
-        (4000, 300.0, MAX_SPREAD),
-        (4000, 1.0, 0.5),
+        (750, 30.0, 15.0),
+        (4000, 30.0, MAX_SPREAD),
+        (4000, 3.0, 2.0),
     ],
 )
 def test_members_that_are_many_are_told_one_after_the_other(members: int, within: float, seconds: float) -> None:
-    assert spread_of(members, within) == seconds
+    assert spread_of(members, Reason.DRAINING, within) == seconds
+
+
+def test_members_that_are_too_many_are_told_one_after_the_other() -> None:
+    assert [spread_of(members, Reason.OVERLOADED) for members in (0, 15, 600)] == [0.0, 1.0, MAX_SPREAD]
 
 
 async def test_those_who_have_hardly_come_are_sent_away_last(autojump_clock: MockClock) -> None:

@@ -1,6 +1,6 @@
 """Which store a DSN names: a file of SQLite's, a database of a PostgreSQL, MySQL or MariaDB server, or etcd."""
 
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 from sqlalchemy import URL, make_url
@@ -31,6 +31,7 @@ class EtcdCluster:
 
     endpoints: tuple[str, ...]  # of its HTTP gateway, as URLs
     prefix: str = DEFAULT_PREFIX
+    user: tuple[str, str] | None = attrs.field(default=None, repr=False)  # name and password
 
     def __str__(self) -> str:
         return f"{','.join(self.endpoints)}{self.prefix}"
@@ -41,7 +42,8 @@ RegistryDsn = SqlDsn | EtcdCluster
 
 
 def parse_registry_dsn(text: str) -> RegistryDsn:
-    """The store that `text` names: etcd://host:port,host:port/prefix, etcds://… over TLS, or as for `parse_sql_dsn`.
+    """The store that `text` names: etcd://user:password@host:port,host:port/prefix, etcds://… over TLS, or as for
+    `parse_sql_dsn`.
 
     Raises:
         ValueError: it names none. The text of the error holds nothing of `text` but its scheme.
@@ -50,10 +52,14 @@ def parse_registry_dsn(text: str) -> RegistryDsn:
     if not separator or scheme not in ETCD_SCHEMES:
         return parse_sql_dsn(text)
     members, _, prefix = rest.partition("/")
+    userinfo, at, members = members.rpartition("@")
+    name, _, password = userinfo.partition(":")
+    user = (unquote(name), unquote(password)) if at else None
     urls = [f"{ETCD_SCHEMES[scheme]}://{member}" for member in members.split(",")]
     if not all(map(_is_endpoint, urls)):
         raise ValueError(f"the {scheme}:// URL of the registry has a member that is no host:port")
-    return EtcdCluster(tuple(urls), f"/{prefix.strip('/')}" if prefix.strip("/") else DEFAULT_PREFIX)
+    prefix = f"/{prefix.strip('/')}" if prefix.strip("/") else DEFAULT_PREFIX
+    return EtcdCluster(tuple(urls), prefix, user)
 
 
 def _is_endpoint(url: str) -> bool:

@@ -287,6 +287,6 @@ async def open_etcd_registry(
     """
     bounds = httpx.Limits(max_connections=MAX_CONNECTIONS)
     async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_TIMEOUT, limits=bounds) as http:
-        client = EtcdClient(http, cluster.endpoints)
+        client = EtcdClient(http, cluster.endpoints, cluster.user)
         await etcd_legacy.migrate(client, cluster.prefix, wall_clock)
         yield EtcdRegistry(client, cluster.prefix, limits or RegistryLimits(), wall_clock)

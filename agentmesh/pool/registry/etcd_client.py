@@ -19,13 +19,18 @@ PAGE = 500  # keys of one reading
 
 # gRPC's codes, as the gateway passes them on.
 NOT_FOUND = 5
-LASTING_CODES = frozenset({3, 5, 6, 7, 9, 11, 12, 16})  # what was asked is wrong, forbidden or not known there
+UNAUTHENTICATED = 16
+LASTING_CODES = frozenset({3, 5, 6, 7, 9, 11, 12})  # what was asked is wrong, forbidden or not known there
 
 Json = Mapping[str, Any]
 
 
 class LeaseGoneError(RegistryError):
     """The lease has run out or was revoked. Nothing was written."""
+
+
+class TokenGoneError(RegistryRefusedError):
+    """etcd does not know the token that it gave, or wants one."""
 
 
 @attrs.frozen
@@ -97,10 +102,14 @@ class EtcdClient:
 
     Each call raises RegistryUnavailableError, RegistryRefusedError.
     Cancellation: at once; what was sent may have been done.
+
+    Args:
+        user: name and password, where etcd wants to know who asks.
     """
 
-    def __init__(self, http: httpx.AsyncClient, endpoints: Sequence[str]) -> None:
-        self._http, self._endpoints = http, list(endpoints)
+    def __init__(self, http: httpx.AsyncClient, endpoints: Sequence[str], user: tuple[str, str] | None = None) -> None:
+        self._http, self._endpoints, self._user = http, list(endpoints), user
+        self._token = ""  # what etcd gave for name and password; it lasts for some minutes
 
     async def read(self, *asked: Json) -> list[Found]:
         """As of one moment."""
@@ -145,10 +154,25 @@ class EtcdClient:
         await self._call("/v3/lease/revoke", {"ID": str(lease)})
 
     async def _call(self, path: str, body: Json) -> Json:
+        if self._user is None:
+            return await self._send(path, body, "")
+        used = self._token or await self._authenticate(self._user)
+        try:
+            return await self._send(path, body, used)
+        except TokenGoneError:
+            return await self._send(path, body, await self._authenticate(self._user))
+
+    async def _authenticate(self, user: tuple[str, str]) -> str:
+        answer = await self._send("/v3/auth/authenticate", {"name": user[0], "password": user[1]}, "")
+        self._token = str(answer.get("token", ""))
+        return self._token
+
+    async def _send(self, path: str, body: Json, token: str) -> Json:
+        headers = {"Authorization": token} if token else {}
         with trio.move_on_after(ANSWER_TIMEOUT):
             for _ in range(len(self._endpoints)):
                 try:
-                    answer = await self._http.post(self._endpoints[0] + path, json=body)
+                    answer = await self._http.post(self._endpoints[0] + path, json=body, headers=headers)
                 except (httpx.ConnectError, httpx.ConnectTimeout):  # nothing was sent: another may do it
                     self._endpoints.append(self._endpoints.pop(0))
                 except httpx.HTTPError as exc:
@@ -173,6 +197,8 @@ def _read(answer: httpx.Response) -> Json:
     message, code = str(fields.get("error", "")), fields.get("code")
     if code == NOT_FOUND and "lease" in message:
         raise LeaseGoneError(message)
+    if code == UNAUTHENTICATED:
+        raise TokenGoneError(f"etcd refuses: {message}")
     if code in LASTING_CODES:
         raise RegistryRefusedError(f"etcd refuses: {message}")
     raise RegistryUnavailableError(f"etcd does not answer: {message}")

@@ -73,7 +73,7 @@ MUTATIONS = {
         f"{REGISTRY}/etcd_client.py",
         '{"compare": conditions, "success": changes}',
         '{"compare": [], "success": changes}',
-        (CONTRACT, f"{TESTS}/test_machine.py", "-k", "etcd"),
+        (f"{TESTS}/test_etcd_races.py",),
     ),
     "M10": Mutation(
         "a renewal that matched no row counts as one",

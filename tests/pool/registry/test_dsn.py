@@ -18,12 +18,15 @@ def test_each_scheme_names_its_store() -> None:
     found = parse_registry_dsn("etcds://a:1,[::1]:2/mesh/pool/")
     assert found == EtcdCluster(("https://a:1", "https://[::1]:2"), "/mesh/pool")
     assert str(found) == "https://a:1,https://[::1]:2/mesh/pool"
+    found = parse_registry_dsn("etcd://u:s%40cret@a:1,b:2")
+    assert found == EtcdCluster(("http://a:1", "http://b:2"), "/tunnelmesh", ("u", "s@cret"))
+    assert "cret" not in f"{found!r} {found}"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("etcd://", "etcd://host", "etcd://host:x", "etcd://u:secret@h:1", "etcd://h:1,", "etcd://h:70000"),
+        *("etcd://", "etcd://host", "etcd://host:x", "etcd://u:secret@h", "etcd://h:1,", "etcd://h:70000"),
         *("mysql://u:secret@h", "mysql://u:secret@h:x/d", "mariadb://u:secret@h/", "redis://secret", ""),
     ],
 )

@@ -34,6 +34,6 @@ def test_tables_and_keys_are_those_that_are_named() -> None:
 
 def test_every_dsn_that_is_named_is_one() -> None:
     named = re.findall(r"`((?:sqlite|postgresql|mysql|etcd)://[^`]+)`", TEXT)
-    assert len(named) == 4
+    assert len(named) == 5
     for dsn in named:
         parse_registry_dsn(dsn)
