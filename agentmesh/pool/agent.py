@@ -148,9 +148,8 @@ class AgentPool:
             case Dial(connection_id):
                 nursery.start_soon(self._run_connection, connection_id)
             case Drain(connection_id, reason, timeout):
-                if (link := self._link(connection_id)) is not None and not link.control.machine.ours.has_begun:
-                    now = trio.current_time()
-                    link.control.tell(lambda machine: machine.send_drain(reason, now, timeout))
+                if (link := self._link(connection_id)) is not None:
+                    link.drain(reason, timeout, trio.current_time())
             case Close(connection_id):
                 self._closing.add(connection_id)
                 if (scope := self._scopes.get(connection_id)) is not None:

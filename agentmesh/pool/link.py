@@ -6,7 +6,7 @@ from agentmesh.abc import Stream
 from agentmesh.errors import ErrorCode
 from agentmesh.pool.sampling import QueueWait, backlog_of
 from agentmesh.pool.scaling import Report
-from agentmesh.protocols.pool import Ack, AgentSide, Control, Scaling, Stats
+from agentmesh.protocols.pool import Ack, AgentSide, Control, DrainReason, Scaling, Stats
 from agentmesh.runtime.session import MuxSession
 
 
@@ -52,6 +52,12 @@ class AgentLink:
             open_failures=self.open_failures,
             target_wait=self._target_wait,
         )
+
+    def drain(self, reason: DrainReason, timeout: float, now: float) -> None:
+        """Begin to leave, unless that has begun, or the peer has just gone."""
+        machine = self.control.machine
+        if not (machine.is_finished or machine.ours.has_begun):
+            self.control.tell(lambda machine: machine.send_drain(reason, now, timeout))
 
     def tell_stats(self, scaling: Scaling | None) -> None:
         """For the router."""

@@ -104,7 +104,7 @@ class PoolService:
                 return
             outcome = await self._register(event.hello, stream, control)
             if isinstance(outcome, Refusal):
-                control.tell(lambda machine: machine.send_ack(_refusal_ack(event.hello, outcome), trio.current_time()))
+                _answer(control, _refusal_ack(event.hello, outcome))
                 await control.finish()
                 return
             await self._serve_registered(outcome, event.hello, control)
@@ -165,7 +165,7 @@ class PoolService:
     def _acknowledge(self, connection: Connection, hello: Hello, control: Control[RouterSide]) -> None:
         now, claim = trio.current_time(), connection.claim
         taken = self.metadata.take(claim.agent_id, claim.instance_id, hello, now)
-        control.tell(lambda machine: machine.send_ack(self._ack(connection, hello, taken), now))
+        _answer(control, self._ack(connection, hello, taken))
 
     def _ack(self, connection: Connection, hello: Hello, taken: Taken) -> Ack:
         return Ack(
@@ -265,6 +265,12 @@ class PoolService:
         with trio.move_on_after(timeout):
             while len(self.table):
                 await self._ended.park()
+
+
+def _answer(control: Control[RouterSide], ack: Ack) -> None:
+    """Answer a hello, or metadata; unless the agent has gone while that was considered."""
+    if not control.machine.is_finished:
+        control.tell(lambda machine: machine.send_ack(ack, trio.current_time()))
 
 
 def _refusal_ack(hello: Hello, refusal: Refusal) -> Ack:

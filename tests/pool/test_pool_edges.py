@@ -1,33 +1,40 @@
 """What happens between an agent and its router at the edges of a connection's life."""
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from agentmesh.abc import Admission
 from agentmesh.errors import CredentialError, RejectedError, StreamResetError
 from agentmesh.pool.access import AccessPolicy
 from agentmesh.pool.agent import AgentPool, AgentSettings
-from agentmesh.pool.attached import attached_to
-from agentmesh.pool.claims import Reason
+from agentmesh.pool.attached import Bearer, NoRegistry, attached_to
+from agentmesh.pool.claims import Claim, Reason, Refusal
 from agentmesh.pool.config import ConnectionsConfig
 from agentmesh.pool.instance import Instance
 from agentmesh.pool.invariants import violations
 from agentmesh.pool.leased import PooledStream
+from agentmesh.pool.service import PoolService
 from agentmesh.pool.serving import ServingLimits
+from agentmesh.pool.table import PoolTable
 from agentmesh.pool.targets import Connector
 from agentmesh.protocols.pool import (
     OPEN_ID,
     POOL_ID,
     Code,
+    ConnEpoch,
     DrainReason,
     Open,
     OpenResult,
     Stage,
     open_target,
 )
+from agentmesh.runtime.messages import write_message
 from agentmesh.runtime.session import MuxSession
 from agentmesh.testing.links import Conditions
 from tests.pool.worlds import ECHO, SLOW, Cluster, asked, open_cluster, say
+from tests.protocols.ping.test_driver import two_hosts
 
 TWO = ConnectionsConfig(min=2, max=2)
 
@@ -177,6 +184,58 @@ async def test_a_visitor_that_says_no_hello(autojump_clock: MockClock) -> None:
             await stream.send_all(b"\x05")
             assert await stream.receive_some() == b""  # after ten seconds
         assert len(cluster.table) == 1
+
+
+@attrs.define
+class SlowRegistrar(NoRegistry):
+    """Takes a minute for each connection, and then says yes or no."""
+
+    answer: Refusal | None
+
+    async def register(self, claim: Claim) -> ConnEpoch | Refusal:
+        await trio.sleep(60)
+        return self.answer or claim.epoch
+
+
+@pytest.mark.parametrize("answer", [None, Refusal(Reason.STALE_EPOCH)])
+async def test_an_agent_that_is_gone_before_it_is_registered(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, answer: Refusal | None
+) -> None:
+    service = PoolService(PoolTable("n1"), lambda _: Bearer("agent", "t"), SlowRegistrar(answer))
+    async with two_hosts([service.protocol(Admission.ANYONE)]) as (dialer, listener):
+        async with await dialer.open_stream(listener.peer, POOL_ID) as stream:
+            await write_message(stream, b'{"agent_id": "agent", "connection_id": "c1", "epoch": 1}')
+            await stream.send_eof()
+            await trio.sleep(30)
+            assert len(service.table) == 1  # its place
+            await trio.sleep(31)
+            assert len(service.table) == 0
+        assert listener.statistics().streams.outcomes["failed"] == 0
+    assert "protocol failed" not in caplog.text
+
+
+async def test_a_connection_that_is_cut_while_it_is_registered(autojump_clock: MockClock) -> None:
+    service = PoolService(PoolTable("n1"), lambda _: Bearer("agent", "t"), SlowRegistrar(None))
+    async with two_hosts([service.protocol(Admission.ANYONE)]) as (dialer, listener):
+        stream = await dialer.open_stream(listener.peer, POOL_ID)
+        await write_message(stream, b'{"agent_id": "agent", "connection_id": "c1", "epoch": 1}')
+        await trio.sleep(30)
+        assert len(service.table) == 1
+        for session in listener.connections:
+            session.abort("the cable")
+        await wait_all_tasks_blocked()
+        assert len(service.table) == 0
+
+
+async def test_a_drain_that_comes_with_the_end_is_none(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.agent("i1", TWO) as agent:
+        await cluster.wait_for(2)
+        await trio.sleep(10)
+        for link in agent.links.values():
+            link.control.machine.receive_data(b"", trio.current_time())  # read, and not acted upon yet
+        agent.drain()
+        await trio.sleep(60)
+        assert agent.controller.is_over
 
 
 async def test_a_router_that_leaves_takes_nobody(autojump_clock: MockClock) -> None:
