@@ -19,7 +19,7 @@ class Beating(Protocol):
     """What is kept alive."""
 
     def beat(self, now: float) -> float:
-        """Do what is due at `now`, in seconds on Trio's clock; when it is due again."""
+        """Do what is due at `now`, in seconds on Trio's clock; when it is due again, infinity for never."""
         ...
 
 
@@ -41,7 +41,7 @@ class Pulse:
         self._added = Signal()
 
     def __len__(self) -> int:
-        """How many are kept, and of those let go how many were not due yet."""
+        """How many will be due: of those that are kept, and of those let go that were not due yet."""
         return len(self._beats)
 
     @contextmanager
@@ -65,8 +65,8 @@ class Pulse:
     def _beat(self, now: float) -> None:
         while self._beats and self._beats[0].due <= now:
             beat = self._beats[0]
-            if beat.who is None:
-                heapq.heappop(self._beats)
-            else:
-                beat.due = beat.who.beat(now)
+            beat.due = math.inf if beat.who is None else beat.who.beat(now)
+            if beat.due < math.inf:
                 heapq.heapreplace(self._beats, beat)
+            else:
+                heapq.heappop(self._beats)

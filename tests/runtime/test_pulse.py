@@ -43,6 +43,7 @@ async def test_one_that_is_never_due_again_is_left_alone(autojump_clock: MockClo
         nursery.start_soon(pulse.run)
         with pulse.keeping(still):
             await trio.sleep(80_000)
+        assert len(pulse) == 0
     assert still.beats == [0]
 
 
