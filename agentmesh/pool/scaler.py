@@ -161,5 +161,7 @@ class Scaler:
         if decision is Decision.SCALE_UP:
             self.benefit.begin(seen)
             self._grown_at = max(self._grown_at, now)
+        else:
+            self.benefit.forget()
         self._scaled_at, self._high = now, 0
         self.flaps.went(decision, now)

@@ -24,7 +24,7 @@ FLAP_INTERVAL = 600.0  # seconds in which they count, and for which nothing is t
 BENEFIT = 0.9  # of the wait before: what is above has not helped
 BENEFIT_EVALUATIONS = 2
 MIN_WAIT = 0.001  # seconds; below it there is nothing to improve
-MAX_PATIENCE = 8  # times the cooldown after what did not help
+MAX_PATIENCE = 64  # times the cooldown after what did not help
 MAX_RECORDS = 64
 
 
@@ -187,6 +187,10 @@ class Benefit:
         """A connection is being added, for what was seen."""
         self._before = _wait(seen)
         self._left = BENEFIT_EVALUATIONS
+
+    def forget(self) -> None:
+        """A connection was taken away: what it did not help against is over."""
+        self.patience, self._before = 1, None
 
     def look(self, seen: Sequence[Seen], joined: bool) -> bool:
         """One more evaluation. Returns whether it has just turned out that it did not help.

@@ -203,18 +203,21 @@ def test_a_router_that_takes_fewer_from_now_on_is_obeyed() -> None:
 def test_what_does_not_help_is_waited_for_longer() -> None:
     """A saturated uplink: the wait stays, however many connections there are."""
     world = World(load=lambda _: Report(queue_wait=0.5)).start()
-    world.run(960.0)
+    world.run(2600.0)
     dials = [at for at, order in world.orders if isinstance(order, Dial)]
-    assert [after - before for before, after in itertools.pairwise(dials)] == [
-        20.0,
-        40.0,
-        80.0,
-        160.0,
-        160.0,
-        160.0,
-        160.0,
-    ]
+    gaps = [after - before for before, after in itertools.pairwise(dials)]
+    assert gaps == [20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0]
     assert any(record.reason is Reason.NO_BENEFIT for record in world.records)
+
+
+def test_what_did_not_help_is_forgotten_when_the_load_is_over() -> None:
+    wait = [0.5]
+    world = World(load=lambda _: Report(queue_wait=wait[0])).start()
+    world.run(150.0)
+    assert world.controller.scaler.benefit.patience > 1
+    wait[0] = 0.0
+    world.run(600.0)
+    assert (world.controller.count, world.controller.scaler.benefit.patience) == (1, 1)
 
 
 def test_what_helps_is_not_held_against_the_next() -> None:
