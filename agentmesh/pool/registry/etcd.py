@@ -52,6 +52,7 @@ from agentmesh.pool.registry.values import (
     Updated,
     check_retention,
     check_ttl,
+    is_identifier,
 )
 from agentmesh.protocols.pool import ConnEpoch
 
@@ -189,6 +190,8 @@ class EtcdRegistry(ConnectionRegistry):
         raise _too_many()
 
     async def list_active_by_agent(self, agent_id: str, *, exact: bool = False) -> tuple[ConnectionLease, ...]:
+        if not is_identifier(agent_id):
+            return ()
         spellings = [agent_id]
         if not exact:
             (found,) = await self._client.read(get_below(keys.names(self._prefix, agent_id), MAX_SPELLINGS))

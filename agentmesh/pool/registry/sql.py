@@ -35,6 +35,7 @@ from agentmesh.pool.registry.values import (
     check_retention,
     check_ttl,
     fold,
+    is_identifier,
 )
 from agentmesh.protocols.pool import ConnEpoch
 
@@ -65,6 +66,8 @@ class SqlRegistry(ConnectionRegistry):
         return Released() if isinstance(found, int) else found
 
     async def list_active_by_agent(self, agent_id: str, *, exact: bool = False) -> tuple[ConnectionLease, ...]:
+        if not is_identifier(agent_id):
+            return ()
         rows = await self._database.read(partial(self._listed, agent_id=agent_id, exact=exact))
         return tuple(sorted(map(lease_of, rows), key=lambda lease: lease.connection_id))
 

@@ -18,8 +18,13 @@ MAX_HEALTH = 100  # all is well; 0: do not choose it
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:@+-]*")
 
 
+def is_identifier(value: str) -> bool:
+    """Whether it may be the ID of anything here: nothing else is ever listed."""
+    return len(value) <= MAX_ID_CHARS and _IDENTIFIER.fullmatch(value) is not None
+
+
 def _check_identifier(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
-    if len(value) > MAX_ID_CHARS or not _IDENTIFIER.fullmatch(value):
+    if not is_identifier(value):
         raise IdentifierError(f"{attribute.name} is no identifier of at most {MAX_ID_CHARS} characters")
 
 

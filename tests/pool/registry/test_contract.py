@@ -223,6 +223,12 @@ async def test_an_agent_is_found_in_any_case(store: Store) -> None:
     assert await listed(store, "Agent-DevBox", exact=True) == [("conn-1", 1)]
 
 
+@pytest.mark.parametrize("agent_id", ["", "agent/connections", "a b", "agent\x00", "agent%", "ä", "a" * 1000])
+async def test_what_no_agent_can_be_called_is_not_found(store: Store, agent_id: str) -> None:
+    await register(store)
+    assert await listed(store, agent_id) == await listed(store, agent_id, exact=True) == []
+
+
 async def test_of_two_agents_that_differ_in_case_only_none_is_guessed(store: Store) -> None:
     await register(store, connection("conn-a", agent_id="Agent"))
     fence = await register(store, connection("conn-b", agent_id="agent"))

@@ -160,4 +160,4 @@ class Keepers(RuleBasedStateMachine):
 
 
 TestKeepers = Keepers.TestCase
-TestKeepers.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestKeepers.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

@@ -50,7 +50,7 @@ STEPS = st.sampled_from([6_000.0, 21_000.0])
 LIMITS = RegistryLimits(max_connections_per_agent=2, max_ttl=1_000_000.0)
 
 # How often, by what it costs: the model and the rules are tried in memory, the servers' own ways on the servers.
-RUNS = {"memory": (60, 30), "sqlite": (12, 25), "postgres": (4, 20), "mariadb": (4, 20), "etcd": (6, 20)}
+RUNS = {"memory": (40, 25), "sqlite": (8, 20), "postgres": (4, 20), "mariadb": (4, 20), "etcd": (5, 20)}
 
 NOTHING = Fence("nobody", "conn-a", ConnEpoch(3))
 
