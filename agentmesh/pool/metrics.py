@@ -5,12 +5,14 @@ given only for the connections of the busiest agents, and goes with the connecti
 in the admin API.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from agentmesh.pool.connection import Connection
-from agentmesh.pool.table import AgentPool
+from agentmesh.pool.scaling import Decision
+from agentmesh.pool.table import AgentPool, PoolTable
 
 MAX_LABELLED_AGENTS = 100
 
@@ -42,6 +44,44 @@ SCALE_DECISIONS = Metric(
 SELECTION = Metric("tunnelmesh_agent_selection", "Choices of a connection.", (AGENT, NODE, SCOPE))
 
 METRICS = (CONNECTIONS, CAPACITY, ACTIVE_STREAMS, RTT, ERRORS, SCALE_DECISIONS, SELECTION)
+
+
+@attrs.frozen
+class Sample:
+    """A value of a metric, with the values of its labels."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def router_samples(table: PoolTable) -> list[Sample]:
+    """What a router has to show. Connections without a label of their own are added up; of round trips, the longest."""
+    node, labelled = table.node_id, busiest(table)
+    found = [Sample(ERRORS, ("", node, reason), count) for reason, count in table.refused.items()]
+    for pool in table:
+        agent = pool.agent_id
+        connections = pool.connections
+        instances = Counter(one.claim.instance_id for one in connections)
+        streams: Counter[tuple[str, ...]] = Counter()
+        trips: dict[tuple[str, ...], float] = {}
+        for one in connections:
+            labels = (agent, one.claim.instance_id, connection_label(one, labelled), node)
+            streams[labels] += one.active_streams
+            if one.rtt is not None:
+                trips[labels] = max(one.rtt, trips.get(labels, 0.0))
+        found += [Sample(CONNECTIONS, (agent, instance, node), count) for instance, count in instances.items()]
+        found.append(Sample(CAPACITY, (agent, node), table.limits.max_connections_per_agent))
+        found += [Sample(ACTIVE_STREAMS, labels, count) for labels, count in streams.items()]
+        found += [Sample(RTT, labels, trip) for labels, trip in trips.items()]
+        found += [Sample(SELECTION, (agent, node, scope), count) for scope, count in pool.traces.chosen.items()]
+    return found
+
+
+def agent_samples(agent_id: str, counts: Mapping[Decision, int]) -> list[Sample]:
+    """What an agent's process has to show: its decisions, those that wanted something."""
+    shown = (Decision.SCALE_UP, Decision.SCALE_DOWN, Decision.REJECTED)
+    return [Sample(SCALE_DECISIONS, (agent_id, decision), counts[decision]) for decision in shown]
 
 
 def busiest(pools: Iterable[AgentPool], most: int = MAX_LABELLED_AGENTS) -> frozenset[str]:

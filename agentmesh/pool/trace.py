@@ -53,13 +53,22 @@ class Trace:
 
 
 class TraceRing:
-    """The last traces; older ones are forgotten."""
+    """The last traces; older ones are forgotten, but counted.
+
+    Attributes:
+        chosen: how many choices there were, by scope.
+        none: how many found nothing to choose.
+    """
 
     def __init__(self, max_traces: int = MAX_TRACES) -> None:
+        self.chosen = dict.fromkeys(Scope, 0)
+        self.none = dict.fromkeys(Scope, 0)
         self._traces: deque[Trace] = deque(maxlen=max_traces)
 
     def add(self, trace: Trace) -> None:
         self._traces.append(trace)
+        counts = self.chosen if trace.chosen else self.none
+        counts[trace.scope] += 1
 
     def latest(self) -> tuple[Trace, ...]:
         """The newest last."""
