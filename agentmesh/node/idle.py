@@ -56,11 +56,14 @@ class IdleSessions:
     async def run(self) -> None:
         while True:
             await trio.sleep(self._timeout / LOOKS)
-            async with trio.open_nursery() as nursery:
-                for session in self.look(trio.current_time()):
-                    logger.debug("idle", extra={"peer": session.peer})
-                    self._host.connections.retire(session)
-                    nursery.start_soon(session.aclose)
+            await self._close(self.look(trio.current_time()))
+
+    async def _close(self, sessions: Sequence[MuxSession]) -> None:
+        async with trio.open_nursery() as nursery:
+            for session in sessions:
+                logger.debug("idle", extra={"peer": session.peer})
+                self._host.connections.retire(session)
+                nursery.start_soon(session.aclose)
 
     def look(self, now: float) -> list[MuxSession]:
         """The sessions that have been idle for long enough by now."""
