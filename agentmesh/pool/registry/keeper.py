@@ -153,8 +153,8 @@ class Keeper:
         while True:
             now = trio.current_time()
             due = [kept for kept in self if kept.renew_at <= now]
-            if self._is_away:
-                due = due[:1]  # one asks whether the registry is back, for all
+            if self._is_away and due:
+                due = [self._rng.choice(due)]  # it asks whether the registry is back, for all
             await self._tend_all(due)
             await self._wait_due(due)
 

@@ -38,6 +38,7 @@ class FaultyRegistry(ConnectionRegistry):
     """Attributes:
     calls: the names of all that were made.
     hit: the name of the calls that faults are about; "": all.
+    stuck: the ID of a connection that is never renewed.
     late: while it is not set, calls are done and their answers are kept back.
     granted: until when each fence was given its lease, by whichever call, answered or not.
     """
@@ -45,7 +46,7 @@ class FaultyRegistry(ConnectionRegistry):
     def __init__(self, registry: ConnectionRegistry) -> None:
         self._registry, self.limits = registry, registry.limits
         self.calls: list[str] = []
-        self.fault, self.hit = Fault.NONE, ""
+        self.fault, self.hit, self.stuck = Fault.NONE, "", ""
         self.late = trio.Event()
         self.late.set()
         self.granted: dict[Fence, float] = {}
@@ -78,6 +79,8 @@ class FaultyRegistry(ConnectionRegistry):
 
     async def renew_connection(self, fence: Fence, ttl: float) -> RenewOutcome:
         async def renew() -> RenewOutcome:
+            if fence.connection_id == self.stuck:
+                raise RegistryUnavailableError("somebody has locked its row")
             outcome = await self._registry.renew_connection(fence, ttl)
             if isinstance(outcome, Renewed):
                 self.granted[fence] = outcome.expires_at

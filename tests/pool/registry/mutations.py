@@ -110,6 +110,13 @@ MUTATIONS = {
         "kept.hold(fence, trio.current_time() +",
         (KEEPER,),
     ),
+    "stuck": Mutation(
+        "while the registry seems to be away, always the same connection asks",
+        f"{REGISTRY}/keeper.py",
+        "due = [self._rng.choice(due)]",
+        "due = due[:1]",
+        (KEEPER,),
+    ),
     "D3": Mutation(
         "a lease that lapsed is not registered again",
         f"{REGISTRY}/keeper.py",

@@ -289,6 +289,18 @@ async def test_a_refusal_of_the_store_keeps_nobody_else_from_being_renewed(
     assert router.keeper.results[Result.UNAVAILABLE] == 0
 
 
+async def test_a_connection_whose_row_is_stuck_keeps_nobody_else_from_being_renewed(
+    autojump_clock: MockClock, router: Router
+) -> None:
+    """It is not the registry that is away, though it looks so to the one."""
+    kept = [await router.keep(f"conn-{number}") for number in range(10)]
+    router.registry.stuck = "conn-0"
+    for _ in range(20):
+        await trio.sleep(CONFIG.renew_interval)
+        assert all(router.keeper.accepts(one.fence) for one in kept[1:])
+    assert not router.keeper.accepts(kept[0].fence)
+
+
 async def test_an_answer_that_a_later_one_has_overtaken_is_superseded(
     autojump_clock: MockClock, router: Router, memory: MemoryRegistry
 ) -> None:
