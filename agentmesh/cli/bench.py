@@ -18,7 +18,7 @@ from agentmesh.bench.member import Plan
 from agentmesh.bench.report import JoinReport, ReportError, read_report
 from agentmesh.bench.summary import SHARES, Distribution, Row, rows_by
 from agentmesh.bench.worker import LEAVE_TIMEOUT
-from agentmesh.cli.membership import label
+from agentmesh.cli.membership import label, router_options
 from agentmesh.cli.params import duration, logging_options, secret_file
 from agentmesh.cli.program import run_program
 from agentmesh.services import SERVICE_TYPES
@@ -90,21 +90,7 @@ def command() -> None:
     metavar="TYPE/NAME",
     help="What each member calls once it is ready, until it is answered.",
 )
-@click.option("--routers", type=click.IntRange(1), default=2, show_default=True, help="How many routers each holds.")
-@click.option(
-    "--router-selector",
-    type=label,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Attach only to routers with this label; repeat it, and a router has to have them all.",
-)
-@click.option(
-    "--router-prefer",
-    type=label,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Attach to routers with this label first; repeat it, and the more of them a router has the sooner.",
-)
+@router_options("each holds")
 @click.option(
     "--join-timeout",
     type=duration,

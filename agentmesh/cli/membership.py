@@ -87,6 +87,42 @@ def membership_options(command: F) -> F:
     return command
 
 
+def router_options(whose: str) -> Callable[[F], F]:
+    """The options of which routers a node attaches to, and how many. `whose`: the end of "how many routers"."""
+
+    def add(command: F) -> F:
+        for option in reversed(
+            (
+                click.option(
+                    "--routers",
+                    type=click.IntRange(1),
+                    default=2,
+                    show_default=True,
+                    help=f"How many routers {whose}.",
+                ),
+                click.option(
+                    "--router-selector",
+                    type=label,
+                    multiple=True,
+                    metavar="KEY=VALUE",
+                    help="Attach only to routers with this label; repeat it, and a router has to have them all.",
+                ),
+                click.option(
+                    "--router-prefer",
+                    type=label,
+                    multiple=True,
+                    metavar="KEY=VALUE",
+                    help="Attach to routers with this label first; repeat it, and the more of them a router has the "
+                    "sooner.",
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
 def enrollment(
     control_plane: str,
     token: str | None,

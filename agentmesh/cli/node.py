@@ -9,7 +9,7 @@ import click
 import trio
 
 from agentmesh.cli.config_file import config_option
-from agentmesh.cli.membership import address, enrollment, label, membership_options, run_member
+from agentmesh.cli.membership import address, enrollment, label, membership_options, router_options, run_member
 from agentmesh.cli.params import bind_address, data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import run_program
 from agentmesh.local import LocalConfig, serve_local_api
@@ -65,27 +65,7 @@ def checked(_: click.Context, __: click.Parameter, services: tuple[Service, ...]
     help="What to make of --listen: private tells it as it is; auto tells where the routers reach the node, and dials "
     "other members directly where they are reached too.",
 )
-@click.option(
-    "--routers",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="How many routers to be attached to.",
-)
-@click.option(
-    "--router-selector",
-    type=label,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Attach only to routers with this label; repeat it, and a router has to have them all.",
-)
-@click.option(
-    "--router-prefer",
-    type=label,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Attach to routers with this label first; repeat it, and the more of them a router has the sooner.",
-)
+@router_options("to be attached to")
 @click.option(
     "--require-label",
     "require_labels",
