@@ -258,9 +258,10 @@ class Drill:
         self._look()
         times = Counter(self.moves.values())
         busiest = busiest_second([at for at, _ in self.dials[dials:]])
+        took = max(self.rested_at - began, 0.0)
         self._say(
             f"{what}, of {held}: {self.moves.total()} moves, by members with 1, 2, ... {[times[1], times[2]]};"
-            f" {len(self.dials) - dials} dials, {busiest} in one second; at rest after {max(self.rested_at - began, 0.0):.1f} s"
+            f" {len(self.dials) - dials} dials, {busiest} in one second; at rest after {took:.1f} s"
         )
         if (most := max(times, default=0)) > MAX_MOVES:
             self.violations.append(f"{what}: a member moved {most} times")
