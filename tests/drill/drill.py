@@ -26,6 +26,7 @@ from agentmesh.testing import Conditions, MemoryNetwork, SteadyTlsContext
 from agentmesh.types import Address, PeerId
 from tests.membership.plane import NODE_TOKEN, ROUTER_TOKEN, URL, Plane, wall_clock
 
+EVENTS = ("drain", "kill", "restart", "fill")
 HELD = 2  # routers a member
 RAMP = 50.0  # members that start in a second
 PAUSE = 65.0  # seconds between two routers that are started again, so that attachments are steady
@@ -86,11 +87,13 @@ class Drill:
     Attributes:
         seed: of everything.
         members, routers: how many.
+        events: what happens to them.
     """
 
     seed: int
     members: int
     routers: int = 6
+    events: Sequence[str] = EVENTS
     violations: list[str] = attrs.Factory(list[str])
     log: list[str] = attrs.Factory(list[str])
     nodes: dict[int, Node] = attrs.Factory(dict[int, Node])
@@ -123,19 +126,30 @@ class Drill:
 
     async def _events(self) -> None:
         gc.freeze()  # what there is stays, and is much
+        happen = {"drain": self._drain, "kill": self._lose, "restart": self._restart, "fill": self._fill_up}
+        for event in self.events:
+            await happen[event]()
+
+    async def _drain(self) -> None:
         async with self._event("one drains"):
             await self._stop(0)
         await self._start(0)
         await trio.sleep(PAUSE)
+
+    async def _lose(self) -> None:
         async with self._event("one is killed", few=FEW_LOST):
             self._kill(1)
         await self._start(1)
         await trio.sleep(PAUSE)
+
+    async def _restart(self) -> None:
         for number in range(self.routers):
             async with self._event(f"{number} is started again"):
                 await self._stop(number)
                 await self._start(number)
                 await trio.sleep(PAUSE)
+
+    async def _fill_up(self) -> None:
         extra = self.members // 4
         await self._stop(2)
         await self._start(2, high=extra // 2 + self.routers)

@@ -142,9 +142,10 @@ class Client:
             raise UnauthorizedError(str(exc), 401) from exc
         if shown.role != ROLE_ROUTER:
             raise RequestRefusedError("the peer is not a router", 403)
-        load = load or RouterLoad()
+        load, before = load or RouterLoad(), self.plane.routers.get(self.peer)
+        labels = before.labels if before else dict[str, str]()
         self.plane.routers[self.peer] = RouterRecord(
-            self.peer, tuple(addresses), {}, load.connections, load.connection_limit
+            self.peer, tuple(addresses), labels, load.connections, load.connection_limit
         )
         self.plane.lease_ttls.append(ttl)
         self.plane.until[self.peer] = math.inf if ttl is None else self.plane.now() + ttl
