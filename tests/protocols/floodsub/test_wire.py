@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.protocols.floodsub.events import Message, Rpc, Subscription
 from agentmesh.protocols.floodsub.wire import (
+    MAX_FIELDS,
+    MAX_MESSAGE_FIELDS,
     MAX_SEQNO_BYTES,
     MAX_TOPIC_BYTES,
     MAX_TOPICS,
@@ -17,6 +19,7 @@ from agentmesh.protocols.floodsub.wire import (
 )
 from agentmesh.testing.strategies import damaged, foreign_peer_ids, peer_ids, pubsub_rpcs
 from agentmesh.types import PeerId
+from agentmesh.wire.framing import encode_frame
 from agentmesh.wire.messages.libp2p import pubsub as pb
 from tests.protocols.floodsub.vectors import VECTORS, Vector
 
@@ -88,10 +91,17 @@ def publish(**fields: object) -> bytes:
     return bytes(pb.Rpc(publish=[message]))
 
 
+def publish_with(more: bytes) -> bytes:
+    """A message with fields more, as they are on the wire."""
+    fields = pb.Message(from_=ALICE.multihash, seqno=b"12345678", topics=["t"], signature=b"s")
+    return b"\x12" + encode_frame(bytes(fields) + more)
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"\xff",
+        publish_with(b"\x22\x02\xff\xff"),  # a topic that is no text
         publish(from_=None),
         publish(from_=b"nobody"),
         publish(seqno=None),
@@ -124,6 +134,8 @@ LONG = "ä" * (MAX_TOPIC_BYTES // 2 + 1)
     ("data", "limit"),
     [
         (publish(topics=["t"] * (MAX_TOPICS + 1)), "MAX_TOPICS"),
+        (b"\x18\x00" * (MAX_FIELDS + 1), "MAX_FIELDS"),
+        (publish_with(b"\x38\x00" * MAX_MESSAGE_FIELDS), "MAX_MESSAGE_FIELDS"),
         (publish(topics=[LONG]), "MAX_TOPIC_BYTES"),
         (bytes(pb.Rpc(subscriptions=[pb.RpcSubOpts(subscribe=True, topicid=LONG)])), "MAX_TOPIC_BYTES"),
         (publish(data=bytes(LARGEST)), "max_message_bytes"),
