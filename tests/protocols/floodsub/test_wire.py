@@ -102,6 +102,7 @@ def publish_with(more: bytes) -> bytes:
     [
         b"\xff",
         publish_with(b"\x22\x02\xff\xff"),  # a topic that is no text
+        publish_with(b"\x08\x00"),  # an author that is a number
         publish(from_=None),
         publish(from_=b"nobody"),
         publish(seqno=None),
