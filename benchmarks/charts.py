@@ -6,7 +6,7 @@ Colours are those of Okabe and Ito, which people with any colour vision tell apa
 import importlib
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,17 @@ def check_charts() -> None:
 
 
 def write_charts(folder: Path, results: Results) -> list[Path]:
-    """Draw a run into `folder`, which is made if it is not there.
+    """Draw a run into `folder`: as `save_figure`."""
+    draw = _draw_growth if results.kind == "growth" else _draw_scenarios
+    return save_figure(folder, results.kind, lambda plt: draw(plt, results))
 
+
+def save_figure(folder: Path, name: str, draw: Callable[[Any], Any]) -> list[Path]:
+    """Draw into `folder`, which is made if it is not there.
+
+    Args:
+        name: of the files, without what says their form.
+        draw: makes the figure, given `matplotlib.pyplot`.
     Returns:
         The files.
     Raises:
@@ -62,8 +71,8 @@ def write_charts(folder: Path, results: Results) -> list[Path]:
     plt: Any = importlib.import_module("matplotlib.pyplot")
     folder.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE):
-        figure = _draw_growth(plt, results) if results.kind == "growth" else _draw_scenarios(plt, results)
-        paths = [folder / f"{results.kind}.{form}" for form in FORMATS]
+        figure = draw(plt)
+        paths = [folder / f"{name}.{form}" for form in FORMATS]
         for path in paths:
             figure.savefig(path, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
         plt.close(figure)

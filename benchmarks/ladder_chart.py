@@ -1,11 +1,10 @@
 """A ladder as a chart: memory, readiness and sessions, by members."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.charts import DPI, FORMATS, MARKERS, MATPLOTLIB, SERIES, STYLE, check_charts
+from benchmarks.charts import MARKERS, SERIES, save_figure
 from benchmarks.steps import MIB, Model, Snapshot, Step
 
 WIDTH, HEIGHT = 12.0, 3.6  # inches
@@ -30,35 +29,24 @@ SESSIONS: Sequence[Line] = (
 
 
 def write_chart(folder: Path, steps: Sequence[Step], wanted: int) -> list[Path]:
-    """Draw a ladder into `folder`, which is made if it is not there.
+    """Draw a ladder into `folder`: as `save_figure`.
 
     Args:
         steps: one at least.
         wanted: routers that a member holds.
-    Returns:
-        The files.
-    Raises:
-        ChartsError: there is no matplotlib.
-        OSError: the folder cannot be written.
     """
-    check_charts()
-    matplotlib: Any = importlib.import_module(MATPLOTLIB)  # not typed strictly, and not always there
-    matplotlib.use("Agg")
-    plt: Any = importlib.import_module("matplotlib.pyplot")
-    folder.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(STYLE):
-        figure, (memory, readiness, sessions) = plt.subplots(1, 3, figsize=(WIDTH, HEIGHT), layout="constrained")
-        _draw(memory, "memory", "MiB", steps, MEMORY)
-        _draw(readiness, "ready", "seconds since a member's start", steps, READINESS)
-        _draw(sessions, "sessions of a router", "", steps, SESSIONS)
-        _draw_model(sessions, steps, wanted)
-        for panel in (memory, readiness, sessions):
-            panel.legend(frameon=False)
-        paths = [folder / f"{NAME}.{form}" for form in FORMATS]
-        for path in paths:
-            figure.savefig(path, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
-        plt.close(figure)
-    return paths
+    return save_figure(folder, NAME, lambda plt: _draw_ladder(plt, steps, wanted))
+
+
+def _draw_ladder(plt: Any, steps: Sequence[Step], wanted: int) -> Any:
+    figure, (memory, readiness, sessions) = plt.subplots(1, 3, figsize=(WIDTH, HEIGHT), layout="constrained")
+    _draw(memory, "memory", "MiB", steps, MEMORY)
+    _draw(readiness, "ready", "seconds since a member's start", steps, READINESS)
+    _draw(sessions, "sessions of a router", "", steps, SESSIONS)
+    _draw_model(sessions, steps, wanted)
+    for panel in (memory, readiness, sessions):
+        panel.legend(frameon=False)
+    return figure
 
 
 def _draw(panel: Any, title: str, unit: str, steps: Sequence[Step], lines: Sequence[Line]) -> None:
