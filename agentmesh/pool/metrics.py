@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from agentmesh.pool.connection import Connection
-from agentmesh.pool.scaling import Decision
-from agentmesh.pool.table import AgentPool, PoolTable
+from agentmesh.pool.agent.scaling import Decision
+from agentmesh.pool.router.connection import Connection
+from agentmesh.pool.router.table import Pool, PoolTable
 
 MAX_LABELLED_AGENTS = 100
 
@@ -84,7 +84,7 @@ def agent_samples(agent_id: str, counts: Mapping[Decision, int]) -> list[Sample]
     return [Sample(SCALE_DECISIONS, (agent_id, decision), counts[decision]) for decision in shown]
 
 
-def busiest(pools: Iterable[AgentPool], most: int = MAX_LABELLED_AGENTS) -> frozenset[str]:
+def busiest(pools: Iterable[Pool], most: int = MAX_LABELLED_AGENTS) -> frozenset[str]:
     """The agents whose connections have labels of their own."""
     ranked = sorted(pools, key=lambda pool: (-pool.active_streams, pool.agent_id))
     return frozenset(pool.agent_id for pool in ranked[:most])

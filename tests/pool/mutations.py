@@ -39,28 +39,28 @@ class Mutation:
     tests: tuple[str, ...]
 
 
-TABLE, MODEL = "tests/pool/test_table.py", "tests/pool/test_table_model.py"
-CONTROLLER, CONTROLLERS = "tests/pool/test_controller.py", "tests/pool/test_controller_model.py"
-SELECTION, POOL = "tests/pool/test_selection.py", "tests/pool/test_pool.py"
+TABLE, MODEL = "tests/pool/router/test_table.py", "tests/pool/router/test_table_model.py"
+CONTROLLER, CONTROLLERS = "tests/pool/agent/test_controller.py", "tests/pool/agent/test_controller_model.py"
+SELECTION, POOL = "tests/pool/router/test_selection.py", "tests/pool/test_pool.py"
 
 MUTATIONS = {
     "M1": Mutation(
         "an equal epoch passes for a higher one",
-        "agentmesh/pool/table.py",
+        "agentmesh/pool/router/table.py",
         "        if claim.epoch <= self._fence(",
         "        if claim.epoch < self._fence(",
         (TABLE, MODEL),
     ),
     "M1b": Mutation(
         "and so does one that the registry gave",
-        "agentmesh/pool/table.py",
+        "agentmesh/pool/router/table.py",
         "        if epoch <= self._fence(",
         "        if epoch < self._fence(",
         (TABLE, MODEL),
     ),
     "M2": Mutation(
         "a connection is taken out by its name, whoever has it now",
-        "agentmesh/pool/table.py",
+        "agentmesh/pool/router/table.py",
         "pool.by_id.get(connection.connection_id) is not connection:",
         "connection.connection_id not in pool.by_id:",
         (TABLE, MODEL),
@@ -74,28 +74,28 @@ MUTATIONS = {
     ),
     "M4": Mutation(
         "a place is taken some time after the choice",
-        "agentmesh/pool/connection.py",
+        "agentmesh/pool/router/connection.py",
         "        self.leases.add(lease)\n        return lease",
         "        return lease",
         (SELECTION,),
     ),
     "M5": Mutation(
         "the connection that goes is the one with the last name",
-        "agentmesh/pool/scaler.py",
+        "agentmesh/pool/agent/scaler.py",
         "min(slots, key=lambda slot: (slot.report.active_streams if slot.report else 0, -slot.number))",
         "max(slots, key=lambda slot: slot.connection_id)",
         (CONTROLLER,),
     ),
     "M6": Mutation(
         "there is no cooldown",
-        "agentmesh/pool/scaler.py",
+        "agentmesh/pool/agent/scaler.py",
         "        if now < self._scaled_at + config.cooldown:",
         "        if now < self._scaled_at:",
         (CONTROLLER, CONTROLLERS),
     ),
     "M7": Mutation(
         "a stream for one life of a connection is opened on another",
-        "agentmesh/pool/opening.py",
+        "agentmesh/pool/router/opening.py",
         "connection is None or connection.epoch != key.epoch:",
         "connection is None:",
         (POOL,),
@@ -109,49 +109,49 @@ MUTATIONS = {
     ),
     "M11": Mutation(
         "every connection is in perfect health",
-        "agentmesh/pool/score.py",
+        "agentmesh/pool/router/score.py",
         "    return 100 - 100 * lost // (4 * MAX_PENALTY)",
         "    return 100",
-        ("tests/pool/test_score.py",),
+        ("tests/pool/router/test_score.py",),
     ),
     "M12": Mutation(
         "nobody asks how long ago a connection was heard of",
-        "agentmesh/pool/selection.py",
+        "agentmesh/pool/router/selection.py",
         "    if now - connection.heard_at > limits.fresh_timeout:\n        return WhyNot.STALE\n",
         "",
         (SELECTION,),
     ),
     "M13": Mutation(
         "a connection can be too many and too few at once",
-        "agentmesh/pool/scaler.py",
+        "agentmesh/pool/agent/scaler.py",
         "            slot.low = slot.low + 1 if is_low and not wanted else 0",
         "            slot.low = slot.low + 1 if is_low else 0",
         (CONTROLLER, CONTROLLERS),
     ),
     "M15": Mutation(
         "a second dial has the ID of the first",
-        "agentmesh/pool/controller.py",
+        "agentmesh/pool/agent/controller.py",
         "                slot.connection_id = self._make_id()",
         '                slot.connection_id = f"conn-{slot.number}"',
         (CONTROLLER, CONTROLLERS),
     ),
     "M16": Mutation(
         "what is not open is counted down as well",
-        "agentmesh/pool/table.py",
+        "agentmesh/pool/router/table.py",
         "        if not self._tokens[token_id]:\n            del self._tokens[token_id]",
         "        self._tokens[token_id] -= 1",
         (TABLE, MODEL),
     ),
     "M17": Mutation(
         "whoever is told to go closes at once",
-        "agentmesh/pool/controller.py",
+        "agentmesh/pool/agent/controller.py",
         "        slot.step(Input.DRAIN)\n        slot.at = now + min(timeout, DRAIN_TIMEOUT)\n",
         "        self._end(slot, CloseReason.DRAINED)\n",
         (CONTROLLER, POOL),
     ),
     "M18": Mutation(
         "what the router takes at most is not heard",
-        "agentmesh/pool/controller.py",
+        "agentmesh/pool/agent/controller.py",
         "        return max(min([self.config.max, *allowed]), 1)",
         "        return self.config.max",
         (CONTROLLER, CONTROLLERS),

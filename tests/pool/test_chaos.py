@@ -6,11 +6,11 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from agentmesh.pool.attached import attached_to
-from agentmesh.pool.config import ConnectionsConfig
-from agentmesh.pool.connection import Connection, State
-from agentmesh.pool.invariants import violations
-from agentmesh.pool.leased import PooledStream
+from agentmesh.pool.agent.config import ConnectionsConfig
+from agentmesh.pool.router.attached import attached_to
+from agentmesh.pool.router.connection import Connection, State
+from agentmesh.pool.router.invariants import violations
+from agentmesh.pool.router.leased import PooledStream
 from agentmesh.protocols.pool import DrainReason
 from agentmesh.testing.links import Conditions
 from tests.pool.worlds import Cluster, asked, open_cluster, say

@@ -7,15 +7,15 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.errors import SessionClosedError
-from agentmesh.pool.attached import attached_to
-from agentmesh.pool.audit import Action
-from agentmesh.pool.claims import ConnectionKey, Reason
-from agentmesh.pool.config import ConnectionsConfig
-from agentmesh.pool.leased import PooledStream
-from agentmesh.pool.limits import PoolLimits
-from agentmesh.pool.selection import is_online
-from agentmesh.pool.service import Closing
-from agentmesh.pool.serving import ServingLimits
+from agentmesh.pool.agent.config import ConnectionsConfig
+from agentmesh.pool.agent.serving import ServingLimits
+from agentmesh.pool.router.attached import attached_to
+from agentmesh.pool.router.audit import Action
+from agentmesh.pool.router.claims import ConnectionKey, Reason
+from agentmesh.pool.router.leased import PooledStream
+from agentmesh.pool.router.limits import PoolLimits
+from agentmesh.pool.router.selection import is_online
+from agentmesh.pool.router.service import Closing
 from agentmesh.protocols.pool import Code, ConnEpoch, DrainReason, OpenResult, Stage
 from agentmesh.testing.cancellation import cancel_at_every_await
 from tests.pool.worlds import BREAKING, ECHO, REFUSED, SLOW, Cluster, asked, open_cluster, say

@@ -7,18 +7,18 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.abc import Admission
 from agentmesh.errors import CredentialError, RejectedError, StreamResetError
-from agentmesh.pool.access import AccessPolicy
-from agentmesh.pool.agent import AgentPool, AgentSettings
-from agentmesh.pool.attached import Bearer, NoRegistry, attached_to
-from agentmesh.pool.claims import Claim, Reason, Refusal
-from agentmesh.pool.config import ConnectionsConfig
-from agentmesh.pool.instance import Instance
-from agentmesh.pool.invariants import violations
-from agentmesh.pool.leased import PooledStream
-from agentmesh.pool.service import PoolService
-from agentmesh.pool.serving import ServingLimits
-from agentmesh.pool.table import PoolTable
-from agentmesh.pool.targets import Connector
+from agentmesh.pool.agent.access import AccessPolicy
+from agentmesh.pool.agent.agent import AgentPool, AgentSettings
+from agentmesh.pool.agent.config import ConnectionsConfig
+from agentmesh.pool.agent.instance import Instance
+from agentmesh.pool.agent.serving import ServingLimits
+from agentmesh.pool.agent.targets import Connector
+from agentmesh.pool.router.attached import Bearer, NoRegistry, attached_to
+from agentmesh.pool.router.claims import Claim, Reason, Refusal
+from agentmesh.pool.router.invariants import violations
+from agentmesh.pool.router.leased import PooledStream
+from agentmesh.pool.router.service import PoolService
+from agentmesh.pool.router.table import PoolTable
 from agentmesh.protocols.pool import (
     OPEN_ID,
     POOL_ID,

@@ -11,9 +11,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.abc import Admission, Stream
 from agentmesh.identity import Identity
-from agentmesh.pool.attached import Bearer
-from agentmesh.pool.config import ConnectionsConfig
-from agentmesh.pool.leased import PooledStream
+from agentmesh.pool.agent.config import ConnectionsConfig
+from agentmesh.pool.router.attached import Bearer
+from agentmesh.pool.router.leased import PooledStream
 from agentmesh.protocols.pool import POOL_ID, answer_open, open_protocol, pool_protocol, receive_open
 from agentmesh.protocols.pool.values import ACCEPTED
 from agentmesh.runtime.host import Host, open_host

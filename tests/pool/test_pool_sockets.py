@@ -10,17 +10,17 @@ import trio
 
 from agentmesh.abc import Admission, Transport
 from agentmesh.identity import Identity
-from agentmesh.pool.access import AccessPolicy
-from agentmesh.pool.agent import AgentPool, AgentSettings
-from agentmesh.pool.attached import Bearer, attached_to
-from agentmesh.pool.claims import ConnectionKey
-from agentmesh.pool.config import ConnectionsConfig
-from agentmesh.pool.connection import Connection, State
-from agentmesh.pool.instance import Instance
-from agentmesh.pool.leased import PooledStream
-from agentmesh.pool.service import PoolService
-from agentmesh.pool.table import PoolTable
-from agentmesh.pool.targets import Connector
+from agentmesh.pool.agent.access import AccessPolicy
+from agentmesh.pool.agent.agent import AgentPool, AgentSettings
+from agentmesh.pool.agent.config import ConnectionsConfig
+from agentmesh.pool.agent.instance import Instance
+from agentmesh.pool.agent.targets import Connector
+from agentmesh.pool.router.attached import Bearer, attached_to
+from agentmesh.pool.router.claims import ConnectionKey
+from agentmesh.pool.router.connection import Connection, State
+from agentmesh.pool.router.leased import PooledStream
+from agentmesh.pool.router.service import PoolService
+from agentmesh.pool.router.table import PoolTable
 from agentmesh.protocols.pool import Code, Open, OpenResult, Stage
 from agentmesh.runtime.host import open_host
 from agentmesh.runtime.session import MuxSession

@@ -11,20 +11,20 @@ from trio.testing import lockstep_stream_pair
 
 from agentmesh.abc import Admission
 from agentmesh.identity import Identity
-from agentmesh.pool.access import AccessPolicy, IPAddress
-from agentmesh.pool.agent import AgentPool, AgentSettings
-from agentmesh.pool.attached import Bearer
-from agentmesh.pool.config import ConnectionsConfig
-from agentmesh.pool.instance import Instance
-from agentmesh.pool.leased import PooledStream
-from agentmesh.pool.limits import PoolLimits
-from agentmesh.pool.listing import Lister
+from agentmesh.pool.agent.access import AccessPolicy, IPAddress
+from agentmesh.pool.agent.agent import AgentPool, AgentSettings
+from agentmesh.pool.agent.config import ConnectionsConfig
+from agentmesh.pool.agent.instance import Instance
+from agentmesh.pool.agent.serving import ServingLimits
+from agentmesh.pool.agent.targets import Connector
 from agentmesh.pool.registry import ConnectionRegistry, KeeperConfig
-from agentmesh.pool.selection import healthy
-from agentmesh.pool.service import PoolService
-from agentmesh.pool.serving import ServingLimits
-from agentmesh.pool.table import PoolTable
-from agentmesh.pool.targets import Connector
+from agentmesh.pool.router.attached import Bearer
+from agentmesh.pool.router.leased import PooledStream
+from agentmesh.pool.router.limits import PoolLimits
+from agentmesh.pool.router.listing import Lister
+from agentmesh.pool.router.selection import healthy
+from agentmesh.pool.router.service import PoolService
+from agentmesh.pool.router.table import PoolTable
 from agentmesh.protocols.pool import Open
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.session import MuxSession

@@ -1,0 +1,225 @@
+"""Which connection a stream gets: those that pass five tests, and of them the one where it costs least.
+
+Choosing and taking the place are one step. A connection of this router goes before all others.
+"""
+
+import enum
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+import attrs
+
+from agentmesh.pool.router.connection import Connection, Lease, State
+from agentmesh.pool.router.health import Standing
+from agentmesh.pool.router.limits import PoolLimits, is_full
+from agentmesh.pool.router.score import Load, score
+from agentmesh.pool.router.table import Pool
+from agentmesh.pool.router.trace import Considered, Scope, Trace, WhyNot
+from agentmesh.protocols.pool import Code, ConnEpoch, OpenResult, Stage, serves
+
+RETRY_AFTER_FULL_MS = 1000
+
+
+@attrs.frozen
+class NotChosen:
+    """No connection can take the stream.
+
+    Attributes:
+        reasons: how many connections fail which test.
+    """
+
+    reasons: Counter[WhyNot]
+
+    @property
+    def dominant(self) -> WhyNot | None:
+        """What most of them fail, of equals the first test; None when there is no connection at all."""
+        return min(WhyNot, key=lambda reason: -self.reasons[reason]) if self.reasons else None
+
+    @property
+    def result(self) -> OpenResult:
+        """As an open is answered."""
+        match self.dominant:
+            case WhyNot.FULL:
+                return OpenResult(Stage.SELECTION, Code.QUEUE_FULL, True, RETRY_AFTER_FULL_MS)
+            case WhyNot.UNSUPPORTED:
+                return OpenResult(Stage.SELECTION, Code.UNSUPPORTED_CAPABILITY)
+            case _:
+                return OpenResult(Stage.SELECTION, Code.AGENT_OFFLINE, retryable=True)
+
+
+def pick(
+    pool: Pool,
+    *,
+    protocol: str,
+    limits: PoolLimits,
+    now: float,
+    trace_id: str = "",
+    tried: Collection[Connection] = (),
+) -> Lease | NotChosen:
+    """Choose a connection of this router for one stream, and take the place.
+
+    Args:
+        tried: those that this open has been to already.
+        trace_id: under which it is recorded.
+    """
+    connections = [one for one in pool.connections if one not in tried]
+    spared = _spared(pool.connections, limits, now)
+    verdicts = {one: why_not(one, protocol, limits, now, spared) for one in connections}
+    if is_full(pool.active_streams, limits.max_streams_per_agent):
+        verdicts = {one: found or WhyNot.FULL for one, found in verdicts.items()}
+    loads = {one: load_of(one, now) for one, found in verdicts.items() if found is None}
+    best_rtt = best_rtt_of(loads.values())
+    scores = {one: score(load, best_rtt) for one, load in loads.items()}
+    chosen = min(scores, key=lambda one: (scores[one], one.connection_id), default=None)
+    considered = tuple(
+        Considered(one.connection_id, one.epoch, scores.get(one), verdict) for one, verdict in verdicts.items()
+    )
+    name = chosen.connection_id if chosen else ""
+    pool.traces.add(
+        Trace(trace_id=trace_id, at=now, protocol=protocol, scope=Scope.LOCAL, considered=considered, chosen=name)
+    )
+    if chosen is None:
+        return NotChosen(Counter(found for found in verdicts.values() if found is not None))
+    return chosen.reserve(now, trace_id)
+
+
+def why_not(
+    connection: Connection, protocol: str, limits: PoolLimits, now: float, spared: Collection[Connection] = ()
+) -> WhyNot | None:
+    """The first of the five tests that a connection fails; None when it is eligible."""
+    if connection.state is not State.OPEN:
+        return WhyNot.NOT_OPEN
+    if not connection.serves(protocol):
+        return WhyNot.UNSUPPORTED
+    if now - connection.heard_at > limits.fresh_timeout:
+        return WhyNot.STALE
+    if connection not in spared and _is_left_out(connection, now):
+        return WhyNot.FAILING
+    if is_full(connection.active_streams, limits.max_streams_per_connection):
+        return WhyNot.FULL
+    return None
+
+
+def healthy(pool: Pool, limits: PoolLimits, now: float) -> tuple[Connection, ...]:
+    """The connections that are open, fresh and not failing, however full they are."""
+    spared = _spared(pool.connections, limits, now)
+    return tuple(
+        one for one in pool.connections if _is_alive(one, limits, now) and (one in spared or not _is_out(one, now))
+    )
+
+
+def is_online(pool: Pool | None, limits: PoolLimits, now: float) -> bool:
+    """Whether the agent is there: any of its connections is healthy. Everything that shows or uses this asks here."""
+    return pool is not None and bool(healthy(pool, limits, now))
+
+
+def load_of(connection: Connection, now: float) -> Load:
+    """What is known of a connection. One on trial is not held to what it did before."""
+    load = connection.load(now)
+    on_trial = connection.health.standing(now) is Standing.ON_TRIAL
+    return attrs.evolve(load, errors=0) if on_trial else load
+
+
+def best_rtt_of(loads: Collection[Load]) -> int | None:
+    return min((load.rtt_us for load in loads if load.rtt_us is not None), default=None)
+
+
+def _is_alive(connection: Connection, limits: PoolLimits, now: float) -> bool:
+    return connection.state is State.OPEN and now - connection.heard_at <= limits.fresh_timeout
+
+
+def _is_out(connection: Connection, now: float) -> bool:
+    return connection.health.standing(now) is Standing.OUT
+
+
+def _is_left_out(connection: Connection, now: float) -> bool:
+    """Out, or on a trial that is under way."""
+    return _is_out(connection, now) or connection.health.on_trial
+
+
+def _spared(connections: Sequence[Connection], limits: PoolLimits, now: float) -> frozenset[Connection]:
+    """Those that would be left out, and are not: never more than half of those alive are, the worst ones."""
+    alive = [one for one in connections if _is_alive(one, limits, now)]
+    out = [one for one in alive if _is_left_out(one, now)]
+    out.sort(key=lambda one: (one.health.rate.thousandths(now), one.connection_id))
+    return frozenset(out[: max(len(out) - len(alive) // 2, 0)])
+
+
+# ── connections of other routers ──
+
+
+class RemotePolicy(enum.StrEnum):
+    """How a remote connection is chosen: what is known of them is some seconds old."""
+
+    LOWEST = "lowest"  # the least costly, which everybody else takes as well
+    P2C = "p2c"  # the less costly of two chosen at random
+
+
+@attrs.frozen(kw_only=True)
+class Remote:
+    """A connection of another router, as the registry lists it.
+
+    Attributes:
+        health_score: from 0 to 100; 0: not to be chosen.
+        stats_age: seconds since its router said so.
+    """
+
+    connection_id: str
+    epoch: ConnEpoch
+    server_node_id: str
+    capabilities: frozenset[str] = frozenset()
+    active_streams: int = 0
+    health_score: int = 100
+    stats_age: float = 0.0
+
+    def load(self) -> Load:
+        """Its health stands for everything that only its own router can measure."""
+        return Load(
+            active=self.active_streams,
+            errors=10 * (100 - self.health_score),
+            stats_age_ms=max(round(self.stats_age * 1000), 0),
+        )
+
+
+def pick_remote(
+    pool: Pool,
+    remotes: Sequence[Remote],
+    *,
+    protocol: str,
+    limits: PoolLimits,
+    now: float,
+    trace_id: str = "",
+    policy: RemotePolicy = RemotePolicy.LOWEST,
+    sample: Callable[[Sequence[Remote], int], Sequence[Remote]] = random.sample,
+) -> Remote | NotChosen:
+    """Choose a connection of another router. Its own router has the last word when the stream comes there.
+
+    Args:
+        remotes: those that have not run out; those tried already left out.
+        sample: draws so many of them.
+    """
+    verdicts = {one: _why_not_remote(one, protocol, limits) for one in remotes}
+    scores = {one: score(one.load(), None) for one, found in verdicts.items() if found is None}
+    drawn = list(scores)
+    if policy is RemotePolicy.P2C and len(drawn) > 2:
+        drawn = list(sample(drawn, 2))
+    chosen = min(drawn, key=lambda one: (scores[one], one.connection_id), default=None)
+    considered = tuple(Considered(one.connection_id, one.epoch, scores.get(one), verdicts[one]) for one in remotes)
+    name = chosen.connection_id if chosen else ""
+    pool.traces.add(
+        Trace(trace_id=trace_id, at=now, protocol=protocol, scope=Scope.REMOTE, considered=considered, chosen=name)
+    )
+    if chosen is None:
+        return NotChosen(Counter(found for found in verdicts.values() if found is not None))
+    return chosen
+
+
+def _why_not_remote(remote: Remote, protocol: str, limits: PoolLimits) -> WhyNot | None:
+    if not serves(remote.capabilities, protocol):
+        return WhyNot.UNSUPPORTED
+    if remote.health_score <= 0:
+        return WhyNot.FAILING
+    if is_full(remote.active_streams, limits.max_streams_per_connection):
+        return WhyNot.FULL
+    return None
