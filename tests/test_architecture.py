@@ -34,7 +34,7 @@ CORE = {"abc", "certificates", "credentials", "errors", "identity", "runtime", "
 PURE_FILES = {
     *("events.py", "hop.py", "machine.py", "pairing.py", "rendezvous.py", "stop.py", "tickets.py", "wire.py"),
     *("eligible.py", "keys.py", "lookup.py", "placement.py", "store.py"),
-    *("beat.py", "drains.py", "fields.py", "open_wire.py", "side.py", "values.py"),
+    *("beat.py", "close_wire.py", "drains.py", "fields.py", "open_wire.py", "side.py", "values.py"),
     *("charges.py", "forwarding.py", "link.py", "links.py", "seen.py", "signing.py", "topics.py"),
 }
 

@@ -1,6 +1,6 @@
 """The control stream and the opens of a pooled connection, over streams of the mesh."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
@@ -9,6 +9,15 @@ import trio
 
 from agentmesh.abc import Admission, Session, Stream, StreamLimits
 from agentmesh.errors import DialError, ErrorCode, RejectedError, RemoteProtocolError
+from agentmesh.protocols.pool.close_wire import (
+    CLOSE_ID,
+    MAX_CLOSE_BYTES,
+    CloseRequest,
+    decode_close,
+    decode_closing,
+    encode_close,
+    encode_closing,
+)
 from agentmesh.protocols.pool.events import Event
 from agentmesh.protocols.pool.open_wire import (
     MAX_OPEN_BYTES,
@@ -20,32 +29,31 @@ from agentmesh.protocols.pool.open_wire import (
     encode_result,
 )
 from agentmesh.protocols.pool.side import Side
-from agentmesh.protocols.pool.values import Code, Open, OpenResult, Stage
-from agentmesh.protocols.pool.wire import POOL_ID
+from agentmesh.protocols.pool.values import Closing, Code, Open, OpenResult, Stage
 from agentmesh.runtime.messages import WRITE_TIMEOUT, write_message
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
+from agentmesh.types import ProtocolId
 from agentmesh.wire.framing import MAX_VARINT_BYTES, decode_varint
 
 OPEN_TIMEOUT = 8.0  # seconds from an open to its result
 REQUEST_TIMEOUT = 5.0  # seconds that the open itself may take to come
 READ_BYTES = 16 * 1024
-MAX_CONNECTIONS_PER_PEER = 512
-MAX_OPENS_PER_PEER = 65_536  # over all its connections; what one connection may carry is the pool's to say
+MAX_CLOSES_PER_PEER = 64
 
 MachineT = TypeVar("MachineT", bound=Side)
 T = TypeVar("T")
-Serve = Callable[[Stream], Awaitable[None]]
 
 
-def pool_protocol(serve: Serve, admission: Admission = Admission.MEMBER) -> Protocol:
-    """The router's part: `serve` gets the control stream of each connection that an agent makes."""
-    return Protocol(POOL_ID, serve, admission, StreamLimits(MAX_CONNECTIONS_PER_PEER))
+def close_protocol(close: Callable[[CloseRequest], Closing], admission: Admission = Admission.ROUTER) -> Protocol:
+    """A router's part: `close` is called with what an operator wants, and says what becomes of it."""
 
+    async def serve(stream: Stream) -> None:
+        with trio.fail_after(REQUEST_TIMEOUT):
+            request = decode_close(await _read_exactly_one(stream, MAX_CLOSE_BYTES))
+            await write_message(stream, encode_closing(close(request)))
 
-def open_protocol(serve: Serve, admission: Admission = Admission.ROUTER) -> Protocol:
-    """The agent's part: `serve` gets each open that a router makes."""
-    return Protocol(OPEN_ID, serve, admission, StreamLimits(MAX_OPENS_PER_PEER))
+    return Protocol(CLOSE_ID, serve, admission, StreamLimits(MAX_CLOSES_PER_PEER))
 
 
 class Control(Generic[MachineT]):
@@ -165,18 +173,21 @@ class Opening:
     stream: Stream | None = None
 
 
-async def open_target(session: Session, request: Open, timeout: float = OPEN_TIMEOUT) -> Opening:
-    """The router's side: have the agent at the other end of a session connect to a target.
+async def open_target(
+    session: Session, request: Open, timeout: float = OPEN_TIMEOUT, protocol: ProtocolId = OPEN_ID
+) -> Opening:
+    """Have the agent at the other end of a session connect to a target, or a router have an agent do so.
 
     Args:
-        timeout: seconds until its result has to be there.
+        timeout: seconds until the result has to be there.
+        protocol: OPEN_ID to an agent, DIAL_ID to a router, RELAY_ID from one to another.
     Returns:
         Its result. That the session or the stream broke, or no result came, is one too; nothing is raised for it. The
         stream, when there is one, is the caller's; its bytes are the target's.
     Cancellation: safe; the stream is reset.
     """
     try:
-        stream = await session.open_stream(OPEN_ID)
+        stream = await session.open_stream(protocol)
     except (DialError, trio.BrokenResourceError) as exc:
         return Opening(_failure(exc))
     try:
@@ -195,20 +206,35 @@ async def open_target(session: Session, request: Open, timeout: float = OPEN_TIM
     return Opening(result, stream)
 
 
-async def receive_open(stream: Stream) -> Open:
-    """The agent's side: what is to be opened. Nothing behind it is read.
+async def receive_open(stream: Stream, protocol: ProtocolId = OPEN_ID) -> Open:
+    """The other side: what is to be opened. Nothing behind it is read.
 
     Raises:
         RemoteProtocolError: that is no open.
         BrokenResourceError, TooSlowError: it did not come whole within 5 seconds.
     """
     with trio.fail_after(REQUEST_TIMEOUT):
-        return decode_open(await _read_exactly_one(stream, MAX_OPEN_BYTES))
+        return decode_open(await _read_exactly_one(stream, MAX_OPEN_BYTES), protocol)
 
 
 async def answer_open(stream: Stream, result: OpenResult) -> None:
     """Send the result; the target's bytes follow it. Raises BrokenResourceError."""
     await write_message(stream, encode_result(result))
+
+
+async def ask_close(session: Session, request: CloseRequest) -> Closing:
+    """Have another router close a connection.
+
+    Raises:
+        DialError: it could not be asked, or does not say what became of it.
+    """
+    try:
+        async with await session.open_stream(CLOSE_ID) as stream:
+            with trio.fail_after(REQUEST_TIMEOUT):
+                await write_message(stream, encode_close(request))
+                return decode_closing(await _read_exactly_one(stream, MAX_CLOSE_BYTES))
+    except (RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError) as exc:
+        raise DialError(f"{session.peer} does not say whether it closes the connection") from exc
 
 
 async def _read_exactly_one(stream: trio.abc.ReceiveStream, max_bytes: int) -> bytes:

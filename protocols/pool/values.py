@@ -216,9 +216,11 @@ class Open:
     """OPEN_STREAM: what the agent is to connect to.
 
     Attributes:
-        stream_id: the open's number on its connection, from 1 upwards, never used twice.
+        stream_id: the open's number on its connection, from 1 upwards, never used twice; 0 before it has one.
         target_scheme, host_header, tls_server_name: of an HTTP target; "" when they do not matter.
         trace_id: under which the choice of this connection was recorded.
+        target_connection_id, target_connection_epoch: of an open that one router asks of another: the life of the
+            connection that it is for, and no other.
     """
 
     agent_id: str
@@ -230,6 +232,8 @@ class Open:
     host_header: str = ""
     tls_server_name: str = ""
     trace_id: str = ""
+    target_connection_id: str = ""
+    target_connection_epoch: ConnEpoch = ConnEpoch(0)
     metadata: Mapping[str, str] = attrs.field(factory=dict[str, str], hash=False)
 
 
@@ -253,6 +257,15 @@ class OpenResult:
 
 
 ACCEPTED = OpenResult(Stage.CONNECT, Code.OK)
+
+
+class Closing(enum.StrEnum):
+    """What became of an operator's wish to close a connection."""
+
+    BEGUN = "closing"  # it drains
+    STALE = "stale"  # it lives on under another epoch
+    GONE = "gone"  # it is not here
+
 
 FromAgent = Hello | Metadata | Stats | Heartbeat | HeartbeatAck | Drain
 FromRouter = Ack | Heartbeat | HeartbeatAck | Drain

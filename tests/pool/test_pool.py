@@ -15,8 +15,7 @@ from agentmesh.pool.router.claims import ConnectionKey, Reason
 from agentmesh.pool.router.leased import PooledStream
 from agentmesh.pool.router.limits import PoolLimits
 from agentmesh.pool.router.selection import is_online
-from agentmesh.pool.router.service import Closing
-from agentmesh.protocols.pool import Code, ConnEpoch, DrainReason, OpenResult, Stage
+from agentmesh.protocols.pool import Closing, Code, ConnEpoch, DrainReason, OpenResult, Stage
 from agentmesh.testing.cancellation import cancel_at_every_await
 from tests.pool.worlds import BREAKING, ECHO, REFUSED, SLOW, Cluster, asked, open_cluster, say
 

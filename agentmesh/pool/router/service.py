@@ -1,6 +1,5 @@
 """The router's side: agents' connections are registered, watched and ended."""
 
-import enum
 import random
 from collections.abc import Callable, MutableSequence
 
@@ -17,6 +16,7 @@ from agentmesh.pool.router.table import PoolTable, Registration
 from agentmesh.protocols.pool import (
     CAPABILITIES,
     Ack,
+    Closing,
     Control,
     DrainReason,
     Hello,
@@ -43,14 +43,6 @@ RELEASE_TIMEOUT = 2.0  # seconds
 REPLACED_TIMEOUT = 30.0  # seconds that the streams of a connection have which lives on elsewhere
 ADMIN_TIMEOUT = 10.0  # seconds that streams have when an operator closes their connection
 EXPIRE_INTERVAL = 10.0  # seconds
-
-
-class Closing(enum.Enum):
-    """What became of an operator's wish."""
-
-    BEGUN = "it drains"
-    STALE = "it lives on under another epoch"
-    GONE = "it is not here"
 
 
 class PoolService:
