@@ -63,7 +63,13 @@ class Dialer:
 
     async def connect_anew(self, peer: PeerId, addresses: Sequence[Address]) -> MuxSession:
         """A session of the caller's own. As `Host.connect_anew`."""
-        dial = self._begin(peer, addresses)
+        return await self._wait_alone(self._begin(peer, addresses))
+
+    async def connect_unknown(self, address: Address) -> MuxSession:
+        """A session of the caller's own to whoever answers. As `Host.connect_unknown`."""
+        return await self._wait_alone(self._begin(None, (address,)))
+
+    async def _wait_alone(self, dial: Dial) -> MuxSession:
         try:
             return await self._wait(dial)
         except trio.Cancelled:
@@ -76,8 +82,8 @@ class Dialer:
         self._forget(dial)
         return dial.outcome()
 
-    def _begin(self, peer: PeerId, addresses: Sequence[Address]) -> Dial:
-        usable = [address for address in dict.fromkeys(addresses) if address.peer in (None, peer)]
+    def _begin(self, peer: PeerId | None, addresses: Sequence[Address]) -> Dial:
+        usable = [address for address in dict.fromkeys(addresses) if peer is None or address.peer in (None, peer)]
         attempts = {
             address: transport
             for transport in self._transports
@@ -85,7 +91,8 @@ class Dialer:
             if self._dialer(address) is transport
         }
         if not attempts:
-            raise DialError(f"no address of {peer} that can be dialled from here ({len(addresses)} given)")
+            whose = "" if peer is None else f" of {peer}"
+            raise DialError(f"no address{whose} that can be dialled from here ({len(addresses)} given)")
         chosen = list(attempts)[: self._config.max_dial_addresses]
         dial = Dial(peer, chosen)
         self._nursery.start_soon(self._run, dial, {address: attempts[address] for address in chosen})
@@ -128,5 +135,5 @@ class Dialer:
             await self._run_session(session)
 
     def _forget(self, dial: Dial) -> None:
-        if dial.is_over and self._dials.get(dial.peer) is dial:
+        if dial.is_over and dial.peer is not None and self._dials.get(dial.peer) is dial:
             del self._dials[dial.peer]

@@ -13,11 +13,11 @@ class Dial:
     """The state of one dial. Attempts report to it, callers wait for it; it owns no task.
 
     Args:
-        peer: who is dialled.
+        peer: who is dialled; None for whoever answers.
         addresses: where, each an attempt.
     """
 
-    def __init__(self, peer: PeerId, addresses: Sequence[Address]) -> None:
+    def __init__(self, peer: PeerId | None, addresses: Sequence[Address]) -> None:
         self.peer = peer
         self._scopes = {address: trio.CancelScope() for address in addresses}
         self._errors: dict[Address, Exception] = {}
@@ -110,7 +110,8 @@ class Dial:
 
     def _failure(self) -> DialError:
         reasons = "; ".join(f"{address}: {_reason(self._errors.get(address))}" for address in self._scopes)
-        failure = DialError(f"cannot reach {self.peer}: {reasons}")
+        whom = "" if self.peer is None else f"{self.peer}: "
+        failure = DialError(f"cannot reach {whom}{reasons}")
         errors = list(self._errors.values())
         if errors:
             failure.__cause__ = errors[0] if len(errors) == 1 else ExceptionGroup("the attempts failed", errors)

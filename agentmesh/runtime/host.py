@@ -5,16 +5,15 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import attrs
 import trio
 
 from agentmesh.abc import ByteStream, Direction, Transport
 from agentmesh.errors import AddressError, DialError
 from agentmesh.identity import Identity
-from agentmesh.runtime.accept import AcceptStatistics, StreamAcceptor
+from agentmesh.runtime.accept import StreamAcceptor
 from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.runtime.config import HostConfig
-from agentmesh.runtime.connections import ConnectionManager, ConnectionStatistics
+from agentmesh.runtime.connections import ConnectionManager
 from agentmesh.runtime.dialer import Dialer
 from agentmesh.runtime.doors import Visitor
 from agentmesh.runtime.figures import HANDSHAKE_FAILURES, failure_of
@@ -22,28 +21,13 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.pulse import Pulse
 from agentmesh.runtime.registry import Protocol, ProtocolRegistry
 from agentmesh.runtime.session import MuxSession
+from agentmesh.runtime.statistics import HostStatistics
 from agentmesh.runtime.stream import MuxStream
 from agentmesh.runtime.tls import TlsContext
 from agentmesh.runtime.upgrade import HANDSHAKE_ERRORS, Upgraded, receive_inbound
 from agentmesh.types import Address, PeerId, ProtocolId
 
 logger = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class HostStatistics:
-    """A snapshot of a host. `handshakes_failed` counts inbound ones by kind (all of HANDSHAKE_FAILURES, from 0)."""
-
-    connections: ConnectionStatistics
-    streams: AcceptStatistics
-    admitted: int
-    dialing: int
-    handshakes_failed: dict[str, int]
-
-    @property
-    def handshake_failures(self) -> int:
-        """All of them."""
-        return sum(self.handshakes_failed.values())
 
 
 @asynccontextmanager
@@ -185,6 +169,25 @@ class Host:
         if self.admissions.is_barred(peer):
             raise DialError(f"{peer} is barred")
         return await self._dialer.connect_anew(peer, addresses)
+
+    async def connect_unknown(self, address: Address) -> MuxSession:
+        """One more session, to whoever is at an address: one of several behind a load balancer, say. `peer` of the
+        session is who it is, proved by its handshake.
+
+        Args:
+            address: where to look; a peer in it must be the one that answers.
+        Raises:
+            DialError: nobody answered, or the host itself, or a peer that is barred.
+        Cancellation: safe; no session is left.
+        """
+        if address.peer is not None:
+            return await self.connect_anew(address.peer, (address,))
+        session = await self._dialer.connect_unknown(address)
+        if session.peer == self.peer or self.admissions.is_barred(session.peer):
+            session.abort("not a peer to be connected to")
+            what = "the host itself" if session.peer == self.peer else f"{session.peer}, who is barred"
+            raise DialError(f"{address} leads to {what}")
+        return session
 
     async def open_stream(self, peer: PeerId, protocol: ProtocolId) -> MuxStream:
         """Open a stream on the standing session to `peer`.
