@@ -27,6 +27,8 @@ from agentmesh.transports.websocket_stream import Wire, accept_upgrade, open_str
 logger = logging.getLogger(__name__)
 
 PATH = "/ws"
+AGENT_PATH = "/ws/agent/v1"  # the same to us; reverse proxies tell agents by it
+SERVED = frozenset({PATH, AGENT_PATH})
 
 
 @attrs.frozen
@@ -46,6 +48,7 @@ class WebSocketTransport(WebTransport):
         server_context: the certificate to serve `wss` with; without it that cannot be listened on.
         config: the bounds.
         proxies: what is dialled through which proxy; what the environment says now if it is None, `DIRECT` for nothing.
+        path: what to ask servers for. Listening is at all paths that there are.
     Raises:
         AddressError: the environment names a proxy that is none.
     """
@@ -61,14 +64,16 @@ class WebSocketTransport(WebTransport):
         server_context: ssl.SSLContext | None = None,
         config: WebSocketConfig | None = None,
         proxies: ProxyRules | None = None,
+        path: str = PATH,
     ) -> None:
         self._config = config or WebSocketConfig()
+        self._path = path
         super().__init__(self._config.handshake_timeout, client_context, server_context, proxies)
 
     def open(
         self, wire: trio.abc.Stream, target: WebTarget, deadline: float, which: str
     ) -> AbstractAsyncContextManager[ByteStream]:
-        opening = request_upgrade(target.authority, PATH, self._config.max_message_bytes)
+        opening = request_upgrade(target.authority, self._path, self._config.max_message_bytes)
         return open_stream(Wire(wire, deadline), opening, which)
 
     def listener(self, listener: trio.SocketListener, suffix: Parts, context: ssl.SSLContext | None) -> Listener:
@@ -110,7 +115,7 @@ class WebSocketListener(PortListener):
             try:
                 if self._context is not None:
                     carrier = trio.SSLStream(tcp, self._context, server_side=True, https_compatible=True)
-                request = await read_upgrade(carrier, PATH)
+                request = await read_upgrade(carrier, SERVED)
             except trio.BrokenResourceError:
                 return None
         return None if request is None else Wire(carrier, deadline, request)

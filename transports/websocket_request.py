@@ -4,6 +4,7 @@ So whoever is not a WebSocket client (a health check, a browser, a scanner) gets
 than its request: 404 for another path, 426 when it asks for no upgrade, 400 or 431 for what is no HTTP or too much.
 """
 
+from collections.abc import Set
 from http import HTTPStatus
 
 import h11
@@ -14,8 +15,8 @@ READ_BYTES = 4096
 ROOT = b"/"  # where every other implementation of libp2p looks for the WebSocket
 
 
-async def read_upgrade(stream: trio.abc.Stream, path: str) -> bytes | None:
-    """Read a request; answer it here unless it asks to upgrade, at `path` or at the root.
+async def read_upgrade(stream: trio.abc.Stream, paths: Set[str]) -> bytes | None:
+    """Read a request; answer it here unless it asks to upgrade, at one of `paths` or at the root.
 
     Returns:
         All bytes read, when it is for the WebSocket library to go on; None when the request has been answered, or the
@@ -33,16 +34,16 @@ async def read_upgrade(stream: trio.abc.Stream, path: str) -> bytes | None:
     except h11.RemoteProtocolError as exc:
         await _answer(stream, HTTPStatus(exc.error_status_hint))
         return None
-    status = _refusal(event, path)
+    status = _refusal(event, paths)
     if status is not None:
         await _answer(stream, status)
         return None
     return bytes(head)
 
 
-def _refusal(request: h11.Request, path: str) -> HTTPStatus | None:
+def _refusal(request: h11.Request, paths: Set[str]) -> HTTPStatus | None:
     target = request.target.split(b"?")[0]
-    if target not in (ROOT, path.encode()):
+    if target != ROOT and target.decode("latin-1") not in paths:
         return HTTPStatus.NOT_FOUND
     if b"websocket" in [value.lower() for name, value in request.headers if name == b"upgrade"]:
         return None

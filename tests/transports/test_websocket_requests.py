@@ -2,16 +2,18 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 from agentmesh.abc import ByteStream
+from agentmesh.errors import DialError
 from agentmesh.runtime.nursery import open_background
 from agentmesh.testing import leaves_nothing
 from agentmesh.testing.transport_setup import echo
-from agentmesh.transports.websocket import WebSocketConfig, WebSocketTransport
+from agentmesh.transports.websocket import AGENT_PATH, PATH, WebSocketConfig, WebSocketTransport
 from agentmesh.transports.websocket_request import MAX_HEAD_BYTES
 from agentmesh.types import Address
 from tests.transports.certificates import Authority
@@ -59,6 +61,9 @@ async def _ask(stream: trio.abc.Stream, request: bytes) -> bytes:
         (UPGRADE % (b"/other", b""), b"404 Not Found"),
         (b"GET /ws HTTP/1.1\r\nHost: a.example\r\n\r\n", b"426 Upgrade Required"),
         (b"GET /ws HTTP/1.1\r\nHost: a.example\r\nUpgrade: h2c\r\n\r\n", b"426 Upgrade Required"),
+        (b"GET /ws/agent/v1 HTTP/1.1\r\nHost: a.example\r\n\r\n", b"426 Upgrade Required"),
+        (UPGRADE % (b"/ws/agent/v2", b""), b"404 Not Found"),
+        (UPGRADE % (b"/ws%2Fagent", b""), b"404 Not Found"),
         (b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhello", b"404 Not Found"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"404 Not Found"),
         (b"no HTTP at all\r\n\r\n", b"400 Bad Request"),
@@ -94,11 +99,29 @@ async def test_headers_that_the_library_chokes_on_end_one_connection(header: byt
         assert (await ask(number, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 404")
 
 
-@pytest.mark.parametrize("target", [b"/ws?token=1", b"/"])
+@pytest.mark.parametrize("target", [b"/ws?token=1", b"/", b"/ws/agent/v1"])
 async def test_a_query_is_no_other_path_and_the_root_is_where_libp2p_asks(target: bytes) -> None:
     async with port() as number, await trio.open_tcp_stream("127.0.0.1", number) as stream:
         await stream.send_all(UPGRADE % (target, b""))
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 101")
+
+
+@pytest.mark.parametrize("path", [PATH, AGENT_PATH])
+async def test_a_dialer_asks_for_its_path(path: str) -> None:
+    transport, heads = WebSocketTransport(path=path), list[bytes]()
+
+    async def answer(stream: trio.SocketStream) -> None:
+        heads.append(bytes(await stream.receive_some()))
+        await stream.send_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+    async with open_background() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        address = Address.parse(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}/ws")
+        with pytest.raises(DialError):
+            async with transport.dial(address):
+                pass
+        nursery.cancel_scope.cancel()
+    assert heads[0].startswith(f"GET {path} HTTP/1.1\r\n".encode())
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ws HT"])
