@@ -21,7 +21,8 @@ def encode_object(fields: Mapping[str, object], max_bytes: int) -> bytes:
         LocalProtocolError: it takes more than `max_bytes`.
     """
     filled = {name: value for name, value in fields.items() if value is not None and value not in ("", [], {})}
-    data = json.dumps(filled, separators=(",", ":"), allow_nan=False).encode()
+    # What is not ASCII stays as it came: what a peer has sent in so many bytes can be passed on in as many.
+    data = json.dumps(filled, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
     if len(data) > max_bytes:
         raise LocalProtocolError(f"a message of {len(data)} bytes; at most {max_bytes} are allowed")
     return data

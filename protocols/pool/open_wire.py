@@ -14,6 +14,7 @@ DIAL_ID = ProtocolId("/mesh/pool/dial/1.0.0")
 RELAY_ID = ProtocolId("/mesh/pool/relay/1.0.0")
 
 MAX_OPEN_BYTES = 32 * 1024
+MAX_DIAL_BYTES = MAX_OPEN_BYTES - 1024  # of a client's, to which routers add numbers and names
 MAX_RESULT_BYTES = 1024
 
 MAX_HOST_CHARS = 253
@@ -49,7 +50,7 @@ def decode_open(data: bytes, protocol: ProtocolId = OPEN_ID) -> Open:
         RemoteProtocolError, LimitExceededError: it is none, or lacks what that protocol needs: to an agent its number,
             to another router the connection.
     """
-    fields = parse_object(data, MAX_OPEN_BYTES)
+    fields = parse_object(data, MAX_DIAL_BYTES if protocol == DIAL_ID else MAX_OPEN_BYTES)
     host = fields.text("target_host", MAX_HOST_CHARS)
     if not host or not host.isprintable() or not host.isascii() or " " in host:
         raise RemoteProtocolError("target_host is no host")

@@ -28,9 +28,16 @@ from agentmesh.protocols.http.machine import ServerExchange
 from agentmesh.protocols.identify import PeerInfo
 from agentmesh.protocols.identify.machine import Identification
 from agentmesh.protocols.identify.wire import encode_info
-from agentmesh.protocols.pool import Ack, AgentSide, ConnEpoch, Hello, Open, RouterSide
+from agentmesh.protocols.pool import MAX_EPOCH, Ack, AgentSide, Closing, ConnEpoch, Hello, Open, RouterSide
+from agentmesh.protocols.pool.close_wire import (
+    CloseRequest,
+    decode_close,
+    decode_closing,
+    encode_close,
+    encode_closing,
+)
 from agentmesh.protocols.pool.events import HelloReceived
-from agentmesh.protocols.pool.open_wire import decode_open, encode_open
+from agentmesh.protocols.pool.open_wire import DIAL_ID, OPEN_ID, RELAY_ID, decode_open, encode_open
 from agentmesh.protocols.pool.wire import encode_message as encode_pool_message
 from agentmesh.protocols.relay import CircuitLimits
 from agentmesh.protocols.relay import Status as RelayStatus
@@ -133,7 +140,21 @@ def pool(data: bytes) -> None:
 
 
 def pool_open(data: bytes) -> None:
-    decode_open(data)
+    """By one of three protocols; and what a client may say can be said to an agent, and to another router."""
+    protocol = (OPEN_ID, DIAL_ID, RELAY_ID)[data[0] % 3] if data else OPEN_ID
+    request = decode_open(data[1:], protocol)
+    passed_on = attrs.evolve(request, stream_id=1, trace_id="t", target_connection_id="c")
+    if protocol == DIAL_ID:
+        assert decode_open(encode_open(passed_on), RELAY_ID) == passed_on
+    assert decode_open(encode_open(request), protocol) == request
+
+
+def pool_close(data: bytes) -> None:
+    """A request, or its answer."""
+    if data[:1] == b"a":
+        assert decode_closing(encode_closing(decode_closing(data[1:])))
+    else:
+        assert decode_close(encode_close(decode_close(data[1:])))
 
 
 def auth(data: bytes) -> None:
@@ -291,7 +312,23 @@ TARGETS: dict[str, Target] = {
         REMOTE,
         (cut(encode_frame(encode_pool_message(Ack("a", ConnEpoch(7))))), cut(encode_frame(b'{"type":"trace"}'))),
     ),
-    "pool_open": Target(pool_open, REMOTE, (encode_open(Open("a", "tcp", "::1", 22, 1)),)),
+    "pool_open": Target(
+        pool_open,
+        REMOTE,
+        (
+            b"\x00" + encode_open(Open("a", "tcp", "::1", 22, 1)),
+            b"\x01" + encode_open(Open("a", "http", "h", 443, metadata={"a": "\u00e9"})),
+            b"\x02" + encode_open(Open("a", "tcp", "h", 22, 0, "", "", "", "", "c", ConnEpoch(MAX_EPOCH))),
+        ),
+    ),
+    "pool_close": Target(
+        pool_close,
+        REMOTE,
+        (
+            b"q" + encode_close(CloseRequest("a", "c", ConnEpoch(MAX_EPOCH))),
+            *(b"a" + encode_closing(closing) for closing in Closing),
+        ),
+    ),
     "identify": Target(identify, REMOTE, (cut(encode_frame(encode_info(INFO))),)),
     "http": Target(http, REMOTE, (cut(b"POST /http/x/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),)),
     "directory_request": Target(

@@ -3,16 +3,29 @@ import json
 from collections.abc import Callable
 from functools import partial
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmesh.errors import LimitExceededError, LocalProtocolError, RemoteProtocolError
 from agentmesh.protocols.pool import Ack, ConnEpoch, Hello, Item, Open, OpenResult
-from agentmesh.protocols.pool.open_wire import MAX_RESULT_BYTES, decode_open, decode_result, encode_open, encode_result
-from agentmesh.protocols.pool.values import MAX_EPOCH, Code, Drain, DrainReason, Message, Phase, Stage
+from agentmesh.protocols.pool.fields import encode_object
+from agentmesh.protocols.pool.open_wire import (
+    DIAL_ID,
+    MAX_OPEN_BYTES,
+    MAX_RESULT_BYTES,
+    OPEN_ID,
+    RELAY_ID,
+    decode_open,
+    decode_result,
+    encode_open,
+    encode_result,
+)
+from agentmesh.protocols.pool.values import MAX_EPOCH, MAX_STREAM_ID, Code, Drain, DrainReason, Message, Phase, Stage
 from agentmesh.protocols.pool.wire import MAX_MESSAGE_BYTES, Kind, decode_message, encode_message
 from agentmesh.testing.strategies import damaged
+from agentmesh.types import ProtocolId
 from tests.protocols.pool.values import ACKS, EPOCHS, HELLOS, MESSAGES, OPENS, RESULTS
 
 HELLO = Hello("agent-devbox", "agent-node-a", "conn-01h8h2q9v4k7w3r5t", "legacy-node-id", ConnEpoch(12), 3)
@@ -178,6 +191,78 @@ def test_what_is_no_open(change: dict[str, object], error: type[RemoteProtocolEr
         decode_open(json.dumps(OPEN | change).encode())
 
 
+@pytest.mark.parametrize(
+    ("protocol", "lacks", "refused"),
+    [
+        (OPEN_ID, "stream_id", True),
+        (OPEN_ID, "target_connection_id", False),
+        (RELAY_ID, "stream_id", False),
+        (RELAY_ID, "target_connection_id", True),
+        (DIAL_ID, "stream_id", False),
+        (DIAL_ID, "target_connection_id", False),
+    ],
+)
+def test_each_protocol_needs_what_its_receiver_does(protocol: ProtocolId, lacks: str, refused: bool) -> None:
+    said = OPEN | {"target_connection_id": "c1"}
+    assert decode_open(json.dumps(said).encode(), protocol).target_connection_id == "c1"
+    del said[lacks]
+    if refused:
+        with pytest.raises(RemoteProtocolError):
+            decode_open(json.dumps(said).encode(), protocol)
+    else:
+        decode_open(json.dumps(said).encode(), protocol)
+
+
+@given(EPOCHS)
+def test_the_epoch_of_a_relayed_open_survives_a_reader_of_doubles(epoch: int) -> None:
+    request = Open("a", "tcp", "h", 22, target_connection_id="c1", target_connection_epoch=ConnEpoch(epoch))
+    said = json.loads(encode_open(request))
+    rounded = {**said, "target_connection_epoch": float(said.get("target_connection_epoch", 0))} if epoch else said
+    assert decode_open(json.dumps(rounded).encode(), RELAY_ID) == request
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target_connection_epoch": -1},
+        {"target_connection_epoch": 2**63},
+        {"target_connection_epoch": 1.5},
+        {"target_connection_epoch_decimal": "01"},
+        {"target_connection_epoch_decimal": str(2**63)},
+        {"target_connection_id": "a/b"},
+        {"target_connection_id": 7},
+    ],
+)
+def test_what_names_no_life_of_a_connection(change: dict[str, object]) -> None:
+    said = OPEN | {"target_connection_id": "c1"} | change
+    with pytest.raises(RemoteProtocolError):
+        decode_open(json.dumps(said).encode(), RELAY_ID)
+
+
+@given(OPENS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3))
+def test_what_a_client_may_ask_can_be_passed_on(request: Open, text: str) -> None:
+    """However it was spelt, and whatever a router adds."""
+    size = 30_000 // 32 // len(text.encode())
+    full = attrs.evolve(request, metadata={str(n): text * min(size, 1024 // len(text)) for n in range(32)})
+    said = json.dumps(json.loads(encode_object(attrs.asdict(full), 1 << 20)), ensure_ascii=False).encode()
+    try:
+        dialled = decode_open(said, DIAL_ID)
+    except LimitExceededError:
+        return
+    for name in ("x" * 128, "y"):
+        added = attrs.evolve(dialled, agent_id=name, trace_id=name, target_connection_id=name)
+        added = attrs.evolve(added, stream_id=MAX_STREAM_ID - 1, target_connection_epoch=ConnEpoch(MAX_EPOCH))
+        for protocol in (OPEN_ID, RELAY_ID):
+            assert decode_open(encode_open(added), protocol) == added
+
+
+def test_an_open_is_bounded_on_both_sides() -> None:
+    with pytest.raises(LimitExceededError):
+        decode_open(json.dumps(OPEN).encode() + b" " * MAX_OPEN_BYTES)
+    with pytest.raises(LocalProtocolError):
+        encode_open(Open("a", "tcp", "h", 22, 1, metadata={str(n): "v" * 1024 for n in range(32)}))
+
+
 @pytest.mark.parametrize("data", [b'{"accepted": true, "code": "timeout"}', b'{"code": "ok"}', b"{}x"])
 def test_an_open_is_accepted_when_its_code_says_so_and_only_then(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
@@ -191,7 +276,8 @@ def test_a_code_of_a_newer_agent_is_an_error_of_its() -> None:
 
 @given(damaged(MESSAGES.map(encode_message)) | damaged(OPENS.map(encode_open)) | damaged(RESULTS.map(encode_result)))
 def test_damaged_bytes_are_a_message_or_the_peers_fault(data: bytes) -> None:
-    decoders: list[Callable[[bytes], object]] = [decode_open, decode_result, partial(decode_message, untyped=Kind.ACK)]
+    opens = [partial(decode_open, protocol=protocol) for protocol in (OPEN_ID, DIAL_ID, RELAY_ID)]
+    decoders: list[Callable[[bytes], object]] = [*opens, decode_result, partial(decode_message, untyped=Kind.ACK)]
     for decode in decoders:
         with contextlib.suppress(RemoteProtocolError):
             decode(data)

@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from agentmesh.protocols.pool.close_wire import CloseRequest
 from agentmesh.protocols.pool.values import (
     MAX_EPOCH,
     MAX_STREAM_ID,
@@ -99,6 +100,8 @@ OPENS = st.builds(
     host_header=TEXTS,
     tls_server_name=TEXTS,
     trace_id=st.just("") | IDS,
+    target_connection_id=st.just("") | IDS,
+    target_connection_epoch=EPOCHS.map(ConnEpoch),
     metadata=st.dictionaries(TEXTS, TEXTS, max_size=3),
 )
 RESULTS = st.builds(
@@ -108,3 +111,4 @@ RESULTS = st.builds(
     retryable=st.booleans(),
     retry_after_ms=MILLISECONDS,
 )
+CLOSES = st.builds(CloseRequest, IDS, IDS, st.integers(1, MAX_EPOCH).map(ConnEpoch))
