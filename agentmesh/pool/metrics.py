@@ -3,12 +3,19 @@
 A connection lives for minutes and has an ID of its own, so `connection_id` as a label would grow without bound. It is
 given only for the connections of the busiest agents, and goes with the connection; what is known of every single one is
 in the admin API.
+
+Three of the seven count, and by the names that they have: without the `_total` that the format wants of a counter. So
+they are told without a type, as which they add up, and are asked for a rate, like any other.
 """
 
+import enum
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import attrs
+from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.core import Metric as ShownMetric
+from prometheus_client.registry import Collector
 
 from agentmesh.pool.agent.scaling import Decision
 from agentmesh.pool.router.connection import Connection
@@ -24,6 +31,13 @@ SCOPE = "scope"  # Scope
 DECISION = "decision"  # Decision
 
 
+class Kind(enum.Enum):
+    """What a metric's values are."""
+
+    NOW = "as it is now"
+    COUNT = "all since the start"
+
+
 @attrs.frozen
 class Metric:
     """A metric: its name, what it says, and by what it is told apart."""
@@ -31,17 +45,23 @@ class Metric:
     name: str
     help: str
     labels: tuple[str, ...]
+    kind: Kind = Kind.NOW
 
 
 CONNECTIONS = Metric("tunnelmesh_agent_connections", "Connections in the pool.", (AGENT, INSTANCE, NODE))
 CAPACITY = Metric("tunnelmesh_agent_connection_capacity", "Connections that an agent may have.", (AGENT, NODE))
 ACTIVE_STREAMS = Metric("tunnelmesh_agent_active_streams", "Streams open.", (AGENT, INSTANCE, CONNECTION, NODE))
 RTT = Metric("tunnelmesh_agent_connection_rtt", "Round trip in seconds.", (AGENT, INSTANCE, CONNECTION, NODE))
-ERRORS = Metric("tunnelmesh_agent_connection_errors", "Connections refused or lost.", (AGENT, NODE, "reason"))
-SCALE_DECISIONS = Metric(
-    "tunnelmesh_agent_connection_scale_decisions", "Decisions on the number of connections.", (AGENT, DECISION)
+ERRORS = Metric(
+    "tunnelmesh_agent_connection_errors", "Connections refused or lost.", (AGENT, NODE, "reason"), Kind.COUNT
 )
-SELECTION = Metric("tunnelmesh_agent_selection", "Choices of a connection.", (AGENT, NODE, SCOPE))
+SCALE_DECISIONS = Metric(
+    "tunnelmesh_agent_connection_scale_decisions",
+    "Decisions on the number of connections.",
+    (AGENT, INSTANCE, DECISION),
+    Kind.COUNT,
+)
+SELECTION = Metric("tunnelmesh_agent_selection", "Choices of a connection.", (AGENT, NODE, SCOPE), Kind.COUNT)
 
 METRICS = (CONNECTIONS, CAPACITY, ACTIVE_STREAMS, RTT, ERRORS, SCALE_DECISIONS, SELECTION)
 
@@ -78,10 +98,34 @@ def router_samples(table: PoolTable) -> list[Sample]:
     return found
 
 
-def agent_samples(agent_id: str, counts: Mapping[Decision, int]) -> list[Sample]:
+def agent_samples(agent_id: str, counts: Mapping[Decision, int], instance_id: str = "") -> list[Sample]:
     """What an agent's process has to show: its decisions, those that wanted something."""
     shown = (Decision.SCALE_UP, Decision.SCALE_DOWN, Decision.REJECTED)
-    return [Sample(SCALE_DECISIONS, (agent_id, decision), counts[decision]) for decision in shown]
+    return [Sample(SCALE_DECISIONS, (agent_id, instance_id, decision), counts[decision]) for decision in shown]
+
+
+class Samples(Collector):
+    """Shows samples on a page of metrics.
+
+    Args:
+        metrics: all that there may be: those without a value are named, too.
+        read: gives the values, whenever they are asked for.
+    """
+
+    def __init__(self, metrics: Iterable[Metric], read: Callable[[], Iterable[Sample]]) -> None:
+        self._metrics = tuple(metrics)
+        self._read = read
+
+    def collect(self) -> Iterator[ShownMetric]:
+        families = {metric: _family_of(metric) for metric in self._metrics}
+        for sample in self._read():
+            families[sample.metric].add_metric(sample.labels, sample.value)
+        yield from families.values()
+
+
+def _family_of(metric: Metric) -> GaugeMetricFamily | UnknownMetricFamily:
+    kind = GaugeMetricFamily if metric.kind is Kind.NOW else UnknownMetricFamily
+    return kind(metric.name, metric.help, labels=metric.labels)
 
 
 def busiest(pools: Iterable[Pool], most: int = MAX_LABELLED_AGENTS) -> frozenset[str]:

@@ -127,12 +127,20 @@ class HeartbeatAck:
 
 @attrs.frozen
 class Scaling:
-    """The agent's last decision on its number of connections, for whoever looks at the router."""
+    """The agent's last decision on its number of connections, for whoever looks at the router.
+
+    Attributes:
+        connections, capacity: how many it has now, and may have.
+        scale_ups, scale_downs, rejections: decisions of this process so far, by what they were.
+    """
 
     decision: str
     reason: str
     connections: int
     capacity: int
+    scale_ups: int = 0
+    scale_downs: int = 0
+    rejections: int = 0
 
 
 @attrs.frozen

@@ -177,6 +177,9 @@ def _stats_fields(stats: Stats) -> Mapping[str, object]:
             "reason": scaling.reason,
             "connections": scaling.connections,
             "capacity": scaling.capacity,
+            "scale_ups": scaling.scale_ups,
+            "scale_downs": scaling.scale_downs,
+            "rejections": scaling.rejections,
         },
     }
 
@@ -191,6 +194,9 @@ def _stats(fields: Fields) -> Stats:
             said.identifier("reason"),
             said.number("connections", MAX_COUNT),
             said.number("capacity", MAX_COUNT),
+            said.number("scale_ups", MAX_COUNT),
+            said.number("scale_downs", MAX_COUNT),
+            said.number("rejections", MAX_COUNT),
         )
     )
     return Stats(

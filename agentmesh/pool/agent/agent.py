@@ -265,11 +265,12 @@ class AgentPool:
 
     def _scaling(self) -> Scaling | None:
         """The last decision that was one, or the last evaluation."""
-        records = self.controller.scaler.records
+        records, counts = self.controller.scaler.records, self.controller.scaler.counts
         last = next((one for one in reversed(records) if one.decision is not Decision.HOLD), None)
         if last is None:
             return None
-        return Scaling(last.decision, last.reason, self.controller.count, self.controller.ceiling)
+        so_far = counts[Decision.SCALE_UP], counts[Decision.SCALE_DOWN], counts[Decision.REJECTED]
+        return Scaling(last.decision, last.reason, self.controller.count, self.controller.ceiling, *so_far)
 
 
 def _failure_of(exc: Exception) -> Failure:

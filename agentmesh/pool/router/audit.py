@@ -5,6 +5,8 @@ with their number.
 """
 
 import enum
+import math
+from collections.abc import Callable
 
 import attrs
 
@@ -18,6 +20,10 @@ class Action(enum.StrEnum):
     REGISTERED = "agent.connection.registered"
     REPLACED = "agent.connection.replaced"
     REJECTED = "agent.connection.rejected"
+    DRAINING = "agent.connection.draining"
+    HEALED = "agent.connection.healed"  # its lease had run out; it is listed again, under another epoch
+    UNLISTED = "agent.connection.unlisted"  # its lease has run out, and the cluster has no place for it now
+    SUPERSEDED = "agent.connection.superseded"  # it lives on at another router
     CLOSED = "agent.connection.closed"
     CLOSED_BY_ADMIN = "agent.connection.closed_by_admin"
     CLOSE_FAILED = "agent.connection.close_failed"
@@ -55,22 +61,24 @@ class Audit:
         self._max_pending = max_pending
         self._pending: list[AuditEvent] = []
         self._held: dict[tuple[str, str], tuple[float, AuditEvent | None]] = {}  # since when; what came since
+        self._wake: Callable[[], None] = _nobody_waits
+
+    @property
+    def deadline(self) -> float:
+        """When `take` has something though nothing more happens; infinite: never."""
+        return next((since + AGGREGATION_INTERVAL for since, _ in self._held.values()), math.inf)
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called whenever something was recorded. It must neither wait nor raise."""
+        self._wake = wake
 
     def record(self, event: AuditEvent) -> None:
         """Write down one thing that happened; a refusal perhaps later, with others like it."""
-        if event.action is not Action.REJECTED:
-            self._write(event)
-            return
-        self._settle(event.at)
-        key = (event.token_id, event.reason)
-        since, held = self._held.get(key, (event.at, None))
-        if key not in self._held:
-            self._write(event)
-            self._held[key] = (since, None)
+        if event.action is Action.REJECTED:
+            self._hold(event)
         else:
-            self._held[key] = (since, attrs.evolve(event, count=event.count + (held.count if held else 0)))
-        if len(self._held) > MAX_AGGREGATED:
-            self._release(next(iter(self._held)))
+            self._write(event)
+        self._wake()
 
     def take(self, now: float) -> list[AuditEvent]:
         """What is to be written to wherever it is kept."""
@@ -87,6 +95,18 @@ class Audit:
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._held)
+
+    def _hold(self, event: AuditEvent) -> None:
+        self._settle(event.at)
+        key = (event.token_id, event.reason)
+        since, held = self._held.get(key, (event.at, None))
+        if key not in self._held:
+            self._write(event)
+            self._held[key] = (since, None)
+        else:
+            self._held[key] = (since, attrs.evolve(event, count=event.count + (held.count if held else 0)))
+        if len(self._held) > MAX_AGGREGATED:
+            self._release(next(iter(self._held)))
 
     def _settle(self, now: float) -> None:
         """Write down what has been held for a minute. They are held in the order in which they came."""
@@ -106,3 +126,7 @@ class Audit:
             self.lost += event.count
         else:
             self._pending.append(event)
+
+
+def _nobody_waits() -> None:
+    """Until somebody does."""

@@ -9,7 +9,7 @@ from agentmesh.abc import Admission, Stream
 from agentmesh.pool.router.attached import Attached, Bearer, FindBearer, NoRegistry, Registrar, attached_to
 from agentmesh.pool.router.audit import Action
 from agentmesh.pool.router.claims import Claim, ConnectionKey, Reason, Refusal, claim_of
-from agentmesh.pool.router.connection import Connection
+from agentmesh.pool.router.connection import Connection, State
 from agentmesh.pool.router.metadata import MetadataBook, Taken
 from agentmesh.pool.router.opening import Opener
 from agentmesh.pool.router.table import PoolTable, Registration
@@ -182,8 +182,8 @@ class PoolService:
                 connection.take_stats(stats, now)
             case MetadataReceived(hello):
                 self._acknowledge(connection, hello, link.control)
-            case DrainReceived(_, returned):
-                connection.drain()
+            case DrainReceived(drain, returned):
+                self._give_no_more(connection, drain.reason)
                 link.give_back(returned)
             case DrainExpired(stream_ids):
                 link.reset(stream_ids)
@@ -211,11 +211,16 @@ class PoolService:
         """Let one connection go: no more streams, and those open have so many seconds. False when it goes already."""
         control = attached_to(connection).control
         now = trio.current_time()
-        connection.drain()
+        self._give_no_more(connection, reason)
         if control.machine.is_finished or control.machine.ours.has_begun:
             return False
         control.tell(lambda machine: machine.send_drain(reason, now, timeout, retry_after))
         return True
+
+    def _give_no_more(self, connection: Connection, reason: DrainReason) -> None:
+        if connection.state is State.OPEN:
+            self.table.note(Action.DRAINING, connection, trio.current_time(), reason)
+        connection.drain()
 
     def close_for_admin(self, key: ConnectionKey, timeout: float = ADMIN_TIMEOUT) -> Closing:
         """Let one life of one connection go, because an operator says so; its streams have so many seconds."""

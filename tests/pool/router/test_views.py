@@ -82,10 +82,10 @@ async def test_a_choice_is_explained(autojump_clock: MockClock) -> None:
 
 def test_decisions_that_wanted_nothing_are_not_counted() -> None:
     counts = {Decision.SCALE_UP: 1, Decision.SCALE_DOWN: 2, Decision.REJECTED: 3, Decision.HOLD: 99}
-    samples = agent_samples("agent", counts)
+    samples = agent_samples("agent", counts, "i1")
     assert {one.labels: one.value for one in samples} == {
-        ("agent", "scale_up"): 1,
-        ("agent", "scale_down"): 2,
-        ("agent", "rejected"): 3,
+        ("agent", "i1", "scale_up"): 1,
+        ("agent", "i1", "scale_down"): 2,
+        ("agent", "i1", "rejected"): 3,
     }
     assert {one.metric for one in samples} == {SCALE_DECISIONS}
