@@ -152,9 +152,11 @@ def pool_open(data: bytes) -> None:
 def pool_close(data: bytes) -> None:
     """A request, or its answer."""
     if data[:1] == b"a":
-        assert decode_closing(encode_closing(decode_closing(data[1:])))
+        closing = decode_closing(data[1:])
+        assert decode_closing(encode_closing(closing)) is closing
     else:
-        assert decode_close(encode_close(decode_close(data[1:])))
+        request = decode_close(data[1:])
+        assert decode_close(encode_close(request)) == request
 
 
 def auth(data: bytes) -> None:
