@@ -9,7 +9,7 @@
 providers    who serves what, by name
 asking       what the node asks other members itself
 models       which models there are, and where
-serving      HTTP for programs of this machine; listening: where; token: for whom
+serving      HTTP for programs of this machine; listening: where
 api          all of it together
 """
 

@@ -20,8 +20,8 @@ from agentmesh.local.openai import Completions, ModelsPage
 from agentmesh.local.providers import MeshDiscovery
 from agentmesh.local.proxy import PREFIX, MeshProxy
 from agentmesh.local.serving import serve_local
-from agentmesh.local.token import Guarded, load_or_create_token
 from agentmesh.local.tools import NodeTools
+from agentmesh.membership.guard import Guarded, load_or_create_token
 from agentmesh.node import Node
 from agentmesh.node.pages import node_pages
 from agentmesh.protocols.http import ASGIApp, Receive, Scope, Send

@@ -14,8 +14,8 @@ from agentmesh.identity import Identity
 from agentmesh.local import LocalConfig
 from agentmesh.local.listening import MAX_PATH_BYTES, listen_on_port, listen_on_socket
 from agentmesh.local.serving import serve_local
-from agentmesh.local.token import Guarded, load_or_create_token
 from agentmesh.membership import StateError
+from agentmesh.membership.guard import Guarded, load_or_create_token
 from agentmesh.protocols.http import ASGIApp, Receive, Scope, Send
 from tests.local.backend import is_listening, until, until_end
 

@@ -3,16 +3,18 @@
 import os
 import secrets
 from pathlib import Path
+from typing import Protocol as Interface
 
 import attrs
 
-from agentmesh.membership import StateError
+from agentmesh.membership.state import StateError
 from agentmesh.protocols.http import ASGIApp, Receive, Scope, Send
 from agentmesh.services import Answer
 
 TOKEN_BYTES = 32
 MAX_TOKEN_CHARACTERS = 4096
 OPEN_PATHS = frozenset({b"/healthz", b"/readyz"})
+CHALLENGE = "Bearer"
 MESH_AUTHENTICATION = b"x-mesh-authentication"  # in its place Authorization is the service's
 
 
@@ -42,14 +44,32 @@ def _load(path: Path) -> str:
     return token
 
 
+class Sendable(Interface):
+    """An answer over ASGI."""
+
+    async def send(self, send: Send) -> None: ...
+
+
+class Refuse(Interface):
+    """Makes such an answer."""
+
+    def __call__(self, status: int, error: str, text: str, challenge: str) -> Sendable: ...
+
+
 @attrs.frozen
 class Guarded:
     """An ASGI application for whoever shows a token, as `X-Mesh-Authentication: Bearer …` or, where that is missing, as
     `Authorization: Bearer …`. Neither with the token in it goes further.
+
+    Attributes:
+        whose: whose token it is, for those who have another.
+        refuse: makes what they are answered.
     """
 
     app: ASGIApp
     token: str = attrs.field(repr=False)
+    whose: str = "this node"
+    refuse: Refuse = Answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["raw_path"] in OPEN_PATHS:
@@ -65,10 +85,11 @@ class Guarded:
         headers = [(name, value) for name, value in scope["headers"] if name != shown]
         await self.app({**scope, "headers": headers}, receive, send)
 
-    def _judge(self, values: list[bytes]) -> Answer | None:
+    def _judge(self, values: list[bytes]) -> Sendable | None:
         scheme, _, token = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
         if scheme.lower() != b"bearer" or not token.strip():
-            return Answer(401, "no-token", "show the token of this node: Authorization: Bearer <token>", "Bearer")
+            text = f"show the token of {self.whose}: Authorization: Bearer <token>"
+            return self.refuse(401, "no-token", text, CHALLENGE)
         if not secrets.compare_digest(token.strip(), self.token.encode("ascii")):
-            return Answer(403, "wrong-token", "that is not the token of this node")
+            return self.refuse(403, "wrong-token", f"that is not the token of {self.whose}", CHALLENGE)
         return None
