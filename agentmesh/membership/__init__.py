@@ -12,6 +12,7 @@ trust.
     rulebook    the mesh's policy
     kept_rules  … in a file
     news        what the control plane says to every member at once
+    shown       what its members have shown to a host
     topics      who may talk on which topic
     gate        whom a member lets in, and who may call what
 """

@@ -4,19 +4,15 @@ Whoever publishes calls it with the method PUBLISH, whoever subscribes with SUBS
 any role that grants it will do, wherever its holders may go otherwise. Routers decide, each for its own members.
 """
 
-from collections.abc import Callable
-
 from agentmesh.authorization import Call
-from agentmesh.credentials import ROLE_ROUTER, Credential
+from agentmesh.credentials import Credential
 from agentmesh.errors import CredentialError
 from agentmesh.events import EVENTS_TOPIC
 from agentmesh.membership.membership import Membership
 from agentmesh.membership.rulebook import Rulebook
+from agentmesh.membership.shown import Admit, ShownCredentials
 from agentmesh.protocols.floodsub import Floodsub, Message
-from agentmesh.runtime.admission import AdmissionBook
 from agentmesh.types import PeerId
-
-Admit = Callable[[PeerId, Credential], None]
 
 MESH_TOPICS = "/mesh/"
 SUBSCRIBE, PUBLISH = "SUBSCRIBE", "PUBLISH"
@@ -38,35 +34,27 @@ class TopicGate:
     Args:
         membership: the router's.
         rules: the mesh's policy.
+        shown: what its members have shown.
     """
 
-    def __init__(self, membership: Membership, rules: Rulebook) -> None:
+    def __init__(self, membership: Membership, rules: Rulebook, shown: ShownCredentials) -> None:
         self._membership = membership
         self._rules = rules
-        self._shown: dict[PeerId, Credential] = {}  # by the members that are admitted
+        self._shown = shown
 
-    def watch(self, floodsub: Floodsub, admissions: AdmissionBook, admit: Admit) -> Admit:
-        """Follow who is admitted, and with what.
+    def watch(self, floodsub: Floodsub) -> Admit:
+        """Have floodsub ask this gate, and ask again when the answers may have changed.
 
-        Args:
-            floodsub: whose policy asks this gate; it is told when the answers may have changed.
-            admissions: whom the router admits.
-            admit: lets a peer in, or raises RejectedError.
         Returns:
-            What is to be called in the place of `admit`.
+            What is to be called in the place of `shown.admit`.
         """
 
-        def admit_and_remember(peer: PeerId, credential: Credential) -> None:
-            admit(peer, credential)
-            if credential.role == ROLE_ROUTER:  # it passes on what others say, which its own gate has judged
-                self._shown.pop(peer, None)
-            else:
-                self._shown[peer] = credential
+        def admit_and_recheck(peer: PeerId, credential: Credential) -> None:
+            self._shown.admit(peer, credential)
             floodsub.recheck(peer)
 
         self._rules.on_change(floodsub.recheck)
-        admissions.on_lapse(self._forget)
-        return admit_and_remember
+        return admit_and_recheck
 
     def may_subscribe(self, peer: PeerId, topic: str) -> bool:
         """For floodsub's policy. What the control plane says is for everybody."""
@@ -77,12 +65,6 @@ class TopicGate:
         if message.topics == (EVENTS_TOPIC,):
             return True
         return message.author == peer and all(self._may(peer, topic, PUBLISH) for topic in message.topics)
-
-    def _forget(self, peer: PeerId) -> None:
-        self._shown.pop(peer, None)
-
-    def __len__(self) -> int:
-        return len(self._shown)
 
     def _may(self, peer: PeerId, topic: str, verb: str) -> bool:
         credential = self._shown.get(peer)

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from random import Random
 from typing import NoReturn
 
@@ -45,16 +45,18 @@ class Departures:
         members: who is there.
         federation: the other routers, who are never sent away.
         rng: chooses those who go when there are too many.
+        elsewise: those who leave in a way of their own: the processes of agents.
 
     Attributes:
         sent: what became of the go-aways; all of SENT are there from the start, at 0.
     """
 
-    def __init__(self, members: Members, federation: Federation, rng: Random) -> None:
+    def __init__(self, members: Members, federation: Federation, rng: Random, elsewise: Container[PeerId] = ()) -> None:
         self.sent: dict[Sent, int] = dict.fromkeys(SENT, 0)
         self._members = members
         self._federation = federation
         self._rng = rng
+        self._elsewise = elsewise
         self._telling = trio.CapacityLimiter(MAX_TELLING)
 
     def surplus(self, limits: ConnectionLimits) -> list[PeerId]:
@@ -63,8 +65,8 @@ class Departures:
         Those who have hardly come, from another router perhaps that sent them away, go last. Strangers do not count: a
         trim closes their connections.
         """
-        present, settled = self._members.present, self._members.settled
-        held = len(present) + len(self._federation.peers)
+        present, settled = self._ours(self._members.present), self._ours(self._members.settled)
+        held = len(self._members.present) + len(self._federation.peers)
         if held < limits.high_watermark:
             return []
         surplus = min(held - limits.low_watermark, len(present))
@@ -72,6 +74,9 @@ class Departures:
             return self._rng.sample(settled, surplus)
         new = [member for member in present if member not in set(settled)]
         return [*settled, *self._rng.sample(new, surplus - len(settled))]
+
+    def _ours(self, members: Sequence[PeerId]) -> list[PeerId]:
+        return [member for member in members if member not in self._elsewise]
 
     async def shed(self, host: Host) -> NoReturn:
         """Send away what is too many, until cancelled."""
@@ -93,7 +98,7 @@ class Departures:
         """
         self._members.close()
         goaway = GoAway(Reason.DRAINING, ttl or DEFAULT_RETRY)
-        await self.send_away(host, self._members.present, goaway, within=goaway.retry_after)
+        await self.send_away(host, self._ours(self._members.present), goaway, within=goaway.retry_after)
 
     async def send_away(
         self, host: Host, members: Sequence[PeerId], goaway: GoAway, *, within: float = math.inf

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
 
@@ -14,17 +14,20 @@ from agentmesh.control_plane.client import RouterLoad
 from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.identity import Identity
 from agentmesh.membership import Membership, StateDir, open_membership
-from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans
-from agentmesh.protocols import auth, identify, ping
+from agentmesh.membership.gate import enforce_bans
+from agentmesh.pool.registry import ConnectionRegistry
+from agentmesh.protocols import identify, ping
 from agentmesh.protocols.auth import AuthStatistics
 from agentmesh.protocols.directory import Directory
 from agentmesh.protocols.floodsub import Floodsub
 from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import addresses_of
+from agentmesh.router.agents import Agents, open_agents
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.departures import Departures
 from agentmesh.router.dialbacks import make_dial_back
 from agentmesh.router.directory import make_directory
+from agentmesh.router.entrance import make_entrance
 from agentmesh.router.federation import Federation
 from agentmesh.router.lease import Lease
 from agentmesh.router.members import Members
@@ -52,6 +55,7 @@ class Router:
         federation: the other routers.
         members: who is admitted.
         departures: how they are sent away.
+        agents: the connections of those that are agents' processes.
         lease: what it is listed by.
     """
 
@@ -64,6 +68,7 @@ class Router:
     federation: Federation
     members: Members
     departures: Departures
+    agents: Agents
     lease: Lease
 
     @property
@@ -95,6 +100,7 @@ class Router:
         await self.lease.end(ttl)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.directory.leave)
+            nursery.start_soon(self.agents.leave, ttl)
             await self.departures.drain(self.host, ttl)
 
 
@@ -145,33 +151,35 @@ async def open_router_as(
     transports: Sequence[Transport] | None = None,
     rng: Random | None = None,
     security: Callable[[Identity], TlsContext] = TlsContext,
+    registry: ConnectionRegistry | None = None,
 ) -> AsyncGenerator[Router]:
     """`open_router` for a membership that has begun: its identity, its control plane, its clock.
 
     Args:
+        registry: of agents' connections, in the place of the one that the settings name.
         rng: chooses whom to send away; the operating system's when it is None.
         Otherwise as `open_router`, and `security` as for `open_host`.
     """
     external = tuple(address.with_peer(membership.identity.peer) for address in config.external_addresses)
     transports = standard_transports(certificate=config.tls_certificate) if transports is None else transports
-    admissions, handshakes = admission_book(membership), AuthStatistics()
-    federation = Federation(membership, admissions)
-    members = Members(admissions, federation)
+    entrance = make_entrance(membership)
     await membership.info()  # or it would admit who is banned
-    speech = make_speech(membership, admissions, members.admit)
-    policy = attrs.evolve(auth_policy(membership, admissions), admit=speech.admit)
-    with open_splicer() as splicer:
-        announced = (lambda: external) if external else None
-        relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
+    federation, members = entrance.federation, entrance.members
+    speech = make_speech(membership, entrance.rules, entrance.shown)
+    async with open_agents(config.agents, membership, entrance, registry) as agents, AsyncExitStack() as stack:
+        splicer = stack.enter_context(open_splicer())
+        clock, announced = membership.wall_clock, (lambda: external) if external else None
+        relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=clock)
         directory, records = make_directory(membership, federation, relay, external, config.directory)
         protocols = [
-            attrs.evolve(auth.protocol(policy, statistics=handshakes), run=members.run),
+            entrance.protocol(agents.watch(speech.admit)),
             relay.protocol(),
             speech.floodsub.protocol(),
             records,
             make_dial_back(config, transports, security).protocol(),
             identify.protocol(),
             ping.protocol(),
+            *agents.protocols(),
         ]
         async with (
             open_host(
@@ -180,23 +188,22 @@ async def open_router_as(
                 protocols=protocols,
                 listen=config.listen,
                 config=config.host,
-                admissions=admissions,
+                admissions=entrance.admissions,
                 security=security,
             ) as host,
             open_background() as nursery,
         ):
-            load = partial(load_of, host, directory)
-            lease = Lease(membership, partial(addresses_of, host, external), load, config.lease_renew_interval)
-            departures = Departures(members, federation, rng or SystemRandom())
-            parts = handshakes, speech.floodsub, directory, federation, members, departures, lease
-            router = Router(host, membership, relay, *parts)
+            told = partial(addresses_of, host, external), partial(load_of, host, directory)
+            lease = Lease(membership, *told, config.lease_renew_interval)
+            departures = Departures(members, federation, rng or SystemRandom(), agents.service.peers)
+            parts = entrance.handshakes, speech.floodsub, directory, federation, members, departures, agents, lease
             enforce_bans(membership, host)
-            nursery.start_soon(membership.run)
-            nursery.start_soon(speech.run, federation)
+            for work in (membership.run, partial(speech.run, federation), partial(agents.run, host)):
+                nursery.start_soon(work)
             await nursery.start(lease.keep)
             nursery.start_soon(federation.run)
             nursery.start_soon(departures.shed, host)
-            yield router
+            yield (router := Router(host, membership, relay, *parts))
             await router.drain(config.shutdown_lease_ttl)
 
 

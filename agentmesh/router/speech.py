@@ -1,7 +1,6 @@
 """What a router passes on between members, and by whose word: the control plane's events, and topics of members."""
 
 from functools import partial
-from random import Random
 from typing import NoReturn
 
 import attrs
@@ -10,11 +9,11 @@ import trio
 from agentmesh.membership import Membership
 from agentmesh.membership.news import News
 from agentmesh.membership.rulebook import Rulebook
-from agentmesh.membership.topics import Admit, TopicGate
+from agentmesh.membership.shown import Admit, ShownCredentials
+from agentmesh.membership.topics import TopicGate
 from agentmesh.protocols.floodsub import Floodsub, Policy, Role
 from agentmesh.router.federation import Federation
 from agentmesh.router.links import RouterLinks
-from agentmesh.runtime.admission import AdmissionBook
 
 
 @attrs.frozen
@@ -41,16 +40,15 @@ class Speech:
         raise AssertionError("none of them ends")
 
 
-def make_speech(membership: Membership, admissions: AdmissionBook, admit: Admit) -> Speech:
+def make_speech(membership: Membership, rules: Rulebook, shown: ShownCredentials) -> Speech:
     """A router's floodsub, and what decides about it.
 
     Args:
         membership: the router's.
-        admissions: whom it admits.
-        admit: lets a peer in, or raises RejectedError.
+        rules: the mesh's policy.
+        shown: lets peers in, and knows what they have shown.
     """
-    rules = Rulebook(lambda: membership.client.rules(membership.token()), Random(str(membership.identity.peer)))
-    news, topics = News(membership, rules), TopicGate(membership, rules)
+    news, topics = News(membership, rules), TopicGate(membership, rules, shown)
     policy = Policy(news.validate, topics.may_subscribe, topics.may_publish)
     floodsub = Floodsub(Role.ROUTER, policy=policy, wall_clock=membership.wall_clock)
-    return Speech(floodsub, topics.watch(floodsub, admissions, admit), membership, rules, news)
+    return Speech(floodsub, topics.watch(floodsub), membership, rules, news)

@@ -22,8 +22,9 @@ from agentmesh.pool.registry import (
 from agentmesh.pool.registry.keeper_config import KeeperEvent
 from agentmesh.pool.router.claims import Claim, ConnectionKey, Reason, Refusal
 from agentmesh.pool.router.connection import Connection
+from agentmesh.pool.router.remotes import Remote
 from agentmesh.pool.router.score import health_score
-from agentmesh.pool.router.selection import Remote, best_rtt_of, load_of
+from agentmesh.pool.router.selection import best_rtt_of, load_of
 from agentmesh.pool.router.table import Pool, PoolTable
 from agentmesh.protocols.pool import ConnEpoch
 
@@ -95,12 +96,16 @@ class Lister:
     async def remotes(self, agent_id: str) -> tuple[Remote, ...]:
         """The connections of an agent to other routers.
 
+        Args:
+            agent_id: in any case.
         Raises:
+            AmbiguousAgentError: several agents are called so.
             RegistryError: as `ConnectionRegistry.list_active_by_agent`.
         """
         leases = await self._registry.list_active_by_agent(agent_id)
         return tuple(
             Remote(
+                agent_id=lease.agent_id,
                 connection_id=lease.connection_id,
                 epoch=lease.connection_epoch,
                 server_node_id=lease.server_node_id,

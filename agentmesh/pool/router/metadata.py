@@ -5,11 +5,12 @@ It has nothing to do with being online: metadata that is not taken ends no conne
 
 import hashlib
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 import attrs
 
+from agentmesh.pool.registry.values import ConnectionLease
 from agentmesh.pool.router.connection import Connection
 from agentmesh.protocols.pool import ErrorName, Hello, Item, Problem
 
@@ -43,13 +44,18 @@ class Taken:
 
 @attrs.frozen
 class InstanceView:
-    """One process, for whoever looks at the agent."""
+    """One process, for whoever looks at the agent.
+
+    Attributes:
+        is_old: nothing was heard of it for long, or it is connected to other routers only, which know its items.
+    """
 
     instance_id: str
     connection_count: int
     items: tuple[Item, ...]
     is_healthy: bool
     is_old: bool
+    is_local: bool = True
 
 
 @attrs.frozen
@@ -71,6 +77,7 @@ class AgentView:
                     "connectionCount": one.connection_count,
                     "healthy": one.is_healthy,
                     "stale": one.is_old,
+                    "local": one.is_local,
                     "items": [attrs.asdict(item) for item in one.items],
                 }
                 for one in self.instances
@@ -108,19 +115,35 @@ class MetadataBook:
         """The last connection of a process is gone."""
         self._known.pop((agent_id, instance_id), None)
 
+    def keys(self) -> frozenset[tuple[str, str]]:
+        """The agents and processes that it knows of."""
+        return frozenset(self._known)
+
     def view(
-        self, agent_id: str, connections: Sequence[Connection], healthy: Sequence[Connection], now: float
+        self,
+        agent_id: str,
+        connections: Sequence[Connection],
+        healthy: Sequence[Connection],
+        now: float,
+        elsewhere: Sequence[ConnectionLease] = (),
     ) -> AgentView:
-        """An agent with all its processes, by instance ID. One without metadata has no items, which is no error."""
-        instances = sorted({connection.claim.instance_id for connection in connections})
+        """An agent with all its processes, by instance ID. One without metadata has no items, which is no error.
+
+        Args:
+            connections: those of this router, and which of them are `healthy`.
+            elsewhere: those of others.
+        """
+        here = Counter(connection.claim.instance_id for connection in connections)
+        there = Counter(lease.instance_id for lease in elsewhere)
         well = {connection.claim.instance_id for connection in healthy}
+        well_there = {lease.instance_id for lease in elsewhere if lease.health_score > 0}
         views: list[InstanceView] = []
-        for instance_id in instances:
-            known = self._known.get((agent_id, instance_id))
-            count = sum(connection.claim.instance_id == instance_id for connection in connections)
+        for instance_id in sorted(here.keys() | there.keys()):
+            known = self._known.get((agent_id, instance_id)) if instance_id in here else None
             items, is_old = (known.items, known.is_old(now)) if known else ((), True)
-            views.append(InstanceView(instance_id, count, items, instance_id in well, is_old))
-        candidates = [one for one in instances if one in well] or instances
+            count, is_healthy = here[instance_id] + there[instance_id], instance_id in well | well_there
+            views.append(InstanceView(instance_id, count, items, is_healthy, is_old, instance_id in here))
+        candidates = sorted(well or here)
         freshest = max(candidates, key=lambda one: self._heard_at(agent_id, one), default="")
         top = self._known.get((agent_id, freshest))
         return AgentView(agent_id, top.items if top else (), tuple(views))

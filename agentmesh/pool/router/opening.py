@@ -1,6 +1,6 @@
 """Streams opened on agents' connections: chosen, reserved, opened, and opened elsewhere when that failed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import attrs
 import trio
@@ -13,11 +13,45 @@ from agentmesh.pool.router.leased import Opened, PooledStream
 from agentmesh.pool.router.retrying import OPEN_BUDGET, RetryBudget, blames_connection
 from agentmesh.pool.router.selection import NotChosen, pick
 from agentmesh.pool.router.table import Pool, PoolTable
-from agentmesh.protocols.pool import Code, Open, Opening, OpenResult, RouterSide, Stage, open_target
+from agentmesh.protocols.pool import Code, ConnEpoch, Open, Opening, OpenResult, RouterSide, Stage, open_target
 
 OFFLINE = OpenResult(Stage.SELECTION, Code.AGENT_OFFLINE, retryable=True)
 RETURNED = OFFLINE  # by a connection that is leaving
 GONE = OpenResult(Stage.RELAY, Code.AGENT_OFFLINE, retryable=True)  # the connection that another router meant
+
+
+@attrs.define
+class Attempts:
+    """What one open has been through.
+
+    Attributes:
+        give_up_at: when its time is over.
+        result: of the last try that failed.
+        tried: the connections of this router that it has been to.
+        elsewhere: those of others.
+    """
+
+    budget: RetryBudget
+    give_up_at: float
+    result: OpenResult | None = None
+    tried: list[Connection] = attrs.Factory(list[Connection])
+    elsewhere: set[ConnectionKey] = attrs.Factory(set[ConnectionKey])
+    retries: int = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.give_up_at - trio.current_time()
+
+    def failed(self, result: OpenResult) -> bool:
+        """Note how a try failed. Whether there may be another, which is counted."""
+        self.result = result
+        if result == RETURNED:  # which costs nobody anything
+            return True
+        if not self.budget.take(result, self.retries, self.left):
+            return False
+        self.retries += 1
+        return True
 
 
 class Opener:
@@ -33,7 +67,12 @@ class Opener:
         self._accepts = accepts
         self.retries = RetryBudget()
 
-    async def open(self, agent: str, request: Open, trace_id: str = "") -> Opened:
+    def begin(self) -> Attempts:
+        """An open is made for a client."""
+        self.retries.note_open()
+        return Attempts(self.retries, trio.current_time() + OPEN_BUDGET)
+
+    async def open(self, agent: str, request: Open) -> Opened:
         """Open a stream to a target, on a connection of this router.
 
         Args:
@@ -48,29 +87,32 @@ class Opener:
         pool = self.table.lookup(agent)
         if pool is None:
             return OFFLINE
-        give_up_at = trio.current_time() + OPEN_BUDGET
-        self.retries.note_open()
-        tried: list[Connection] = []
-        result: OpenResult | None = None
-        retries = 0
+        attempts = self.begin()
+        found = await self.open_here(pool, request, attempts)
+        return (attempts.result or found.result) if isinstance(found, NotChosen) else found
+
+    async def open_here(self, pool: Pool, request: Open, attempts: Attempts) -> Opened | NotChosen:
+        """As `open`, with what the open has been through already; NotChosen when no connection is left to try."""
         while True:
-            now = trio.current_time()
-            lease = self._pick(pool, request, tried, trace_id, now)
+            lease = self._pick(pool, request, attempts.tried)
             if isinstance(lease, NotChosen):
-                return result or lease.result
-            opened = await self._open_on(lease, request, give_up_at - now)
+                return lease
+            opened = await self._open_on(lease, request, attempts.left)
             if isinstance(opened, PooledStream):
                 return opened
-            result = opened
-            tried.append(lease.connection)
-            if result != RETURNED:  # which costs nobody anything
-                if not self.retries.take(result, retries, give_up_at - trio.current_time()):
-                    return result
-                retries += 1
+            attempts.tried.append(lease.connection)
+            if not attempts.failed(opened):
+                return opened
 
-    def _pick(self, pool: Pool, request: Open, tried: list[Connection], trace_id: str, now: float) -> Lease | NotChosen:
-        limits = self.table.limits
-        return pick(pool, protocol=request.protocol, limits=limits, now=now, trace_id=trace_id, tried=tried)
+    def _pick(self, pool: Pool, request: Open, tried: Collection[Connection]) -> Lease | NotChosen:
+        return pick(
+            pool,
+            protocol=request.protocol,
+            limits=self.table.limits,
+            now=trio.current_time(),
+            trace_id=request.trace_id,
+            tried=tried,
+        )
 
     async def open_on(self, key: ConnectionKey, request: Open) -> Opened:
         """Open a stream on this very life of this connection, or not at all: for other routers.
@@ -84,9 +126,8 @@ class Opener:
             return GONE
         if not self._accepts(key):
             return GONE
-        now = trio.current_time()
         others = [one for one in pool.connections if one is not connection]
-        lease = self._pick(pool, request, others, request.trace_id, now)
+        lease = self._pick(pool, request, others)
         return lease.result if isinstance(lease, NotChosen) else await self._open_on(lease, request, OPEN_BUDGET)
 
     async def _open_on(self, lease: Lease, request: Open, timeout: float) -> Opened:
@@ -97,7 +138,13 @@ class Opener:
             lease.end()
             return RETURNED
         lease.stream_id = stream_id
-        asked = attrs.evolve(request, agent_id=connection.claim.agent_id, stream_id=stream_id, trace_id=lease.trace_id)
+        asked = attrs.evolve(
+            request,
+            agent_id=connection.claim.agent_id,
+            stream_id=stream_id,
+            target_connection_id="",
+            target_connection_epoch=ConnEpoch(0),
+        )
         opening: Opening | None = None
         try:
             with trio.CancelScope() as scope:

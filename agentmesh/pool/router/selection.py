@@ -3,10 +3,8 @@
 Choosing and taking the place are one step. A connection of this router goes before all others.
 """
 
-import enum
-import random
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
@@ -16,7 +14,7 @@ from agentmesh.pool.router.limits import PoolLimits, is_full
 from agentmesh.pool.router.score import Load, score
 from agentmesh.pool.router.table import Pool
 from agentmesh.pool.router.trace import Considered, Scope, Trace, WhyNot
-from agentmesh.protocols.pool import Code, ConnEpoch, OpenResult, Stage, serves
+from agentmesh.protocols.pool import Code, OpenResult, Stage
 
 RETRY_AFTER_FULL_MS = 1000
 
@@ -63,11 +61,7 @@ def pick(
         tried: those that this open has been to already.
         trace_id: under which it is recorded.
     """
-    connections = [one for one in pool.connections if one not in tried]
-    spared = _spared(pool.connections, limits, now)
-    verdicts = {one: why_not(one, protocol, limits, now, spared) for one in connections}
-    if is_full(pool.active_streams, limits.max_streams_per_agent):
-        verdicts = {one: found or WhyNot.FULL for one, found in verdicts.items()}
+    verdicts = judge(pool, protocol, limits, now, tried)
     loads = {one: load_of(one, now) for one, found in verdicts.items() if found is None}
     best_rtt = best_rtt_of(loads.values())
     scores = {one: score(load, best_rtt) for one, load in loads.items()}
@@ -82,6 +76,25 @@ def pick(
     if chosen is None:
         return NotChosen(Counter(found for found in verdicts.values() if found is not None))
     return chosen.reserve(now, trace_id)
+
+
+def cheapest(pool: Pool, protocol: str, limits: PoolLimits, now: float) -> int | None:
+    """What a stream costs on the connection that would be chosen now; None when there is none."""
+    verdicts = judge(pool, protocol, limits, now)
+    loads = [load_of(one, now) for one, found in verdicts.items() if found is None]
+    best_rtt = best_rtt_of(loads)
+    return min((score(load, best_rtt) for load in loads), default=None)
+
+
+def judge(
+    pool: Pool, protocol: str, limits: PoolLimits, now: float, tried: Collection[Connection] = ()
+) -> dict[Connection, WhyNot | None]:
+    """The connections, each with the test that it fails."""
+    spared = _spared(pool.connections, limits, now)
+    verdicts = {one: why_not(one, protocol, limits, now, spared) for one in pool.connections if one not in tried}
+    if is_full(pool.active_streams, limits.max_streams_per_agent):
+        return {one: found or WhyNot.FULL for one, found in verdicts.items()}
+    return verdicts
 
 
 def why_not(
@@ -144,82 +157,3 @@ def _spared(connections: Sequence[Connection], limits: PoolLimits, now: float) -
     out = [one for one in alive if _is_left_out(one, now)]
     out.sort(key=lambda one: (one.health.rate.thousandths(now), one.connection_id))
     return frozenset(out[: max(len(out) - len(alive) // 2, 0)])
-
-
-# ── connections of other routers ──
-
-
-class RemotePolicy(enum.StrEnum):
-    """How a remote connection is chosen: what is known of them is some seconds old."""
-
-    LOWEST = "lowest"  # the least costly, which everybody else takes as well
-    P2C = "p2c"  # the less costly of two chosen at random
-
-
-@attrs.frozen(kw_only=True)
-class Remote:
-    """A connection of another router, as the registry lists it.
-
-    Attributes:
-        health_score: from 0 to 100; 0: not to be chosen.
-        stats_age: seconds since its router said so.
-    """
-
-    connection_id: str
-    epoch: ConnEpoch
-    server_node_id: str
-    capabilities: frozenset[str] = frozenset()
-    active_streams: int = 0
-    health_score: int = 100
-    stats_age: float = 0.0
-
-    def load(self) -> Load:
-        """Its health stands for everything that only its own router can measure."""
-        return Load(
-            active=self.active_streams,
-            errors=10 * (100 - self.health_score),
-            stats_age_ms=max(round(self.stats_age * 1000), 0),
-        )
-
-
-def pick_remote(
-    pool: Pool,
-    remotes: Sequence[Remote],
-    *,
-    protocol: str,
-    limits: PoolLimits,
-    now: float,
-    trace_id: str = "",
-    policy: RemotePolicy = RemotePolicy.LOWEST,
-    sample: Callable[[Sequence[Remote], int], Sequence[Remote]] = random.sample,
-) -> Remote | NotChosen:
-    """Choose a connection of another router. Its own router has the last word when the stream comes there.
-
-    Args:
-        remotes: those that have not run out; those tried already left out.
-        sample: draws so many of them.
-    """
-    verdicts = {one: _why_not_remote(one, protocol, limits) for one in remotes}
-    scores = {one: score(one.load(), None) for one, found in verdicts.items() if found is None}
-    drawn = list(scores)
-    if policy is RemotePolicy.P2C and len(drawn) > 2:
-        drawn = list(sample(drawn, 2))
-    chosen = min(drawn, key=lambda one: (scores[one], one.connection_id), default=None)
-    considered = tuple(Considered(one.connection_id, one.epoch, scores.get(one), verdicts[one]) for one in remotes)
-    name = chosen.connection_id if chosen else ""
-    pool.traces.add(
-        Trace(trace_id=trace_id, at=now, protocol=protocol, scope=Scope.REMOTE, considered=considered, chosen=name)
-    )
-    if chosen is None:
-        return NotChosen(Counter(found for found in verdicts.values() if found is not None))
-    return chosen
-
-
-def _why_not_remote(remote: Remote, protocol: str, limits: PoolLimits) -> WhyNot | None:
-    if not serves(remote.capabilities, protocol):
-        return WhyNot.UNSUPPORTED
-    if remote.health_score <= 0:
-        return WhyNot.FAILING
-    if is_full(remote.active_streams, limits.max_streams_per_connection):
-        return WhyNot.FULL
-    return None

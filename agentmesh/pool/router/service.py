@@ -1,6 +1,7 @@
 """The router's side: agents' connections are registered, watched and ended."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, MutableSequence
 
 import trio
@@ -38,6 +39,7 @@ from agentmesh.protocols.pool.events import (
 )
 from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.session import MuxSession
+from agentmesh.types import PeerId
 
 RELEASE_TIMEOUT = 2.0  # seconds
 REPLACED_TIMEOUT = 30.0  # seconds that the streams of a connection have which lives on elsewhere
@@ -56,6 +58,7 @@ class PoolService:
     Attributes:
         opener: opens streams on them.
         metadata: what agents tell of themselves.
+        peers: how many connections each member has that is an agent's process.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class PoolService:
     ) -> None:
         self.table = table
         self.metadata = MetadataBook()
+        self.peers: Counter[PeerId] = Counter()
         self._bearer = bearer
         self._registrar = registrar or NoRegistry()
         self._registrar.watch(self._lose)
@@ -134,6 +138,7 @@ class PoolService:
     async def _serve_registered(self, registration: Registration, hello: Hello, control: Control[RouterSide]) -> None:
         connection, link = registration.connection, attached_to(registration.connection)
         reason = "lost"
+        self.peers[link.session.peer] += 1
         try:
             if registration.replaced is not None:
                 attached_to(registration.replaced).drop("replaced")
@@ -149,7 +154,7 @@ class PoolService:
                     return
                 self._hear(connection, link, event, trio.current_time())
         finally:
-            self._end(connection, reason)
+            self._end(connection, link, reason)
             with trio.move_on_after(RELEASE_TIMEOUT) as scope:
                 scope.shield = True
                 await self._registrar.release(connection.key)
@@ -190,10 +195,11 @@ class PoolService:
             case _:
                 pass
 
-    def _end(self, connection: Connection, reason: str) -> None:
+    def _end(self, connection: Connection, link: Attached, reason: str) -> None:
         claim = connection.claim
         self.table.close(connection, trio.current_time(), reason)
-        attached_to(connection).drop(reason)
+        link.drop(reason)
+        self.peers -= Counter([link.session.peer])  # which keeps no zeros
         self._ended.unpark_all()
         pool = self.table.get(claim.agent_id)
         if pool is None or claim.instance_id not in pool.instances:
@@ -221,6 +227,15 @@ class PoolService:
         if connection.state is State.OPEN:
             self.table.note(Action.DRAINING, connection, trio.current_time(), reason)
         connection.drain()
+
+    def recheck(self, peer: PeerId) -> None:
+        """A member has shown another credential: what it is for no longer ends."""
+        bearer = self._bearer(peer)
+        for pool in self.table if peer in self.peers else ():
+            if bearer is None or bearer.agent_id != pool.agent_id:
+                for connection in pool.connections:
+                    if (link := attached_to(connection)).session.peer == peer:
+                        link.drop("its credential is for another agent")
 
     def close_for_admin(self, key: ConnectionKey, timeout: float = ADMIN_TIMEOUT) -> Closing:
         """Let one life of one connection go, because an operator says so; its streams have so many seconds."""

@@ -14,7 +14,7 @@ from agentmesh.pool.router.audit import Action, Audit, AuditEvent
 from agentmesh.pool.router.claims import Claim, Reason, Refusal
 from agentmesh.pool.router.connection import Connection, Input, Lease, State
 from agentmesh.pool.router.limits import PoolLimits, is_full
-from agentmesh.pool.router.trace import TraceRing
+from agentmesh.pool.router.trace import TraceBook, TraceRing
 from agentmesh.protocols.pool import ConnEpoch
 from agentmesh.runtime.meters import Meter
 from agentmesh.runtime.yamux import Allowance
@@ -25,9 +25,9 @@ RETRY_AFTER_FULL = 5.0  # seconds
 class Pool:
     """The connections of one agent. Its `connections` are in the order of their IDs, whoever came first."""
 
-    def __init__(self, agent_id: str) -> None:
+    def __init__(self, agent_id: str, traces: TraceRing | None = None) -> None:
         self.agent_id = agent_id
-        self.traces = TraceRing()
+        self.traces = TraceRing() if traces is None else traces
         self.fences: OrderedDict[str, tuple[ConnEpoch, float]] = OrderedDict()  # of those that ended: until when
         self.by_id: dict[str, Connection] = {}
         self.places: dict[str, Place] = {}
@@ -82,6 +82,7 @@ class PoolTable:
     Attributes:
         audit: what is to be written down.
         refused: how many connections were not taken, by reason.
+        traces: what was chosen, and why.
     """
 
     def __init__(self, node_id: str, limits: PoolLimits | None = None) -> None:
@@ -89,6 +90,7 @@ class PoolTable:
         self.limits = limits or PoolLimits()
         self.audit = Audit()
         self.refused = dict.fromkeys(Reason, 0)
+        self.traces = TraceBook()
         self._pools: dict[str, Pool] = {}
         self._spellings: dict[str, set[str]] = {}  # agent IDs by their folded form
         self._tokens: Counter[str] = Counter()  # connections and places of each credential
@@ -230,7 +232,7 @@ class PoolTable:
     def _pool_of(self, agent_id: str) -> Pool:
         pool = self._pools.get(agent_id)
         if pool is None:
-            pool = self._pools[agent_id] = Pool(agent_id)
+            pool = self._pools[agent_id] = Pool(agent_id, self.traces.of(agent_id))
             self._spellings.setdefault(agent_id.casefold(), set()).add(agent_id)
         return pool
 

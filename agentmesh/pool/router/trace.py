@@ -1,11 +1,12 @@
 """Why a stream got the connection it got, or none: the last choices of an agent, for whoever looks."""
 
 import enum
-from collections import deque
+from collections import OrderedDict, deque
 
 import attrs
 
 MAX_TRACES = 256  # of one agent
+MAX_TRACED = 4096  # agents; the one that was chosen for longest ago is forgotten first
 
 
 class WhyNot(enum.StrEnum):
@@ -79,3 +80,26 @@ class TraceRing:
 
     def __len__(self) -> int:
         return len(self._traces)
+
+
+class TraceBook:
+    """The traces of all agents that this router chose for, those whose connections are all elsewhere among them."""
+
+    def __init__(self, max_agents: int = MAX_TRACED) -> None:
+        self._max_agents = max_agents
+        self._rings: OrderedDict[str, TraceRing] = OrderedDict()
+
+    def of(self, agent_id: str) -> TraceRing:
+        """The traces of one agent; none yet, if nothing was chosen."""
+        ring = self._rings.setdefault(agent_id, TraceRing())
+        self._rings.move_to_end(agent_id)
+        if len(self._rings) > self._max_agents:
+            self._rings.popitem(last=False)
+        return ring
+
+    def items(self) -> tuple[tuple[str, TraceRing], ...]:
+        """All of them, by agent."""
+        return tuple(self._rings.items())
+
+    def __len__(self) -> int:
+        return len(self._rings)

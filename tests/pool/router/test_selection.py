@@ -9,21 +9,19 @@ from agentmesh.pool.metrics import busiest, connection_label
 from agentmesh.pool.router.claims import Claim
 from agentmesh.pool.router.connection import Connection, Lease
 from agentmesh.pool.router.limits import PoolLimits
+from agentmesh.pool.router.remotes import Remote, RemotePolicy, pick_remote
 from agentmesh.pool.router.score import score
 from agentmesh.pool.router.selection import (
     NotChosen,
-    Remote,
-    RemotePolicy,
     best_rtt_of,
     healthy,
     is_online,
     load_of,
     pick,
-    pick_remote,
     why_not,
 )
 from agentmesh.pool.router.table import Pool
-from agentmesh.pool.router.trace import MAX_TRACES, Scope, WhyNot
+from agentmesh.pool.router.trace import MAX_TRACES, Scope, TraceRing, WhyNot
 from agentmesh.protocols.pool import CAPABILITIES, Code, ConnEpoch, Stats
 
 LIMITS = PoolLimits(max_streams_per_connection=10)
@@ -324,6 +322,7 @@ def test_a_target_that_is_at_fault_is_not_held_against_the_connection() -> None:
 
 def remote(name: str, active_streams: int = 0, health_score: int = 100, stats_age: float = 0.0) -> Remote:
     return Remote(
+        agent_id="agent",
         connection_id=name,
         epoch=ConnEpoch(1),
         server_node_id="n2",
@@ -340,7 +339,7 @@ def test_a_remote_connection_is_the_least_loaded_of_what_is_known() -> None:
         remote("c2", active_streams=1),
         remote("c1", active_streams=1, stats_age=60),
     ]
-    found = pick_remote(pool, remotes, protocol="tcp", limits=LIMITS, now=0.0)
+    found = pick_remote(pool.traces, remotes, protocol="tcp", limits=LIMITS, now=0.0)
     assert found == remotes[1]
     assert pool.traces.latest()[-1].scope is Scope.REMOTE
 
@@ -348,7 +347,7 @@ def test_a_remote_connection_is_the_least_loaded_of_what_is_known() -> None:
 def test_two_drawn_at_random_do_not_all_go_to_the_same() -> None:
     pool, remotes = Pool("agent"), [remote(f"c{n}", active_streams=n) for n in range(4)]
     found = pick_remote(
-        pool,
+        pool.traces,
         remotes,
         protocol="tcp",
         limits=LIMITS,
@@ -367,10 +366,10 @@ def test_two_drawn_at_random_do_not_all_go_to_the_same() -> None:
     ],
 )
 def test_a_remote_connection_that_is_not_chosen(one: Remote, why: WhyNot) -> None:
-    found = pick_remote(Pool("agent"), [one], protocol="tcp", limits=LIMITS, now=0.0)
+    found = pick_remote(TraceRing(), [one], protocol="tcp", limits=LIMITS, now=0.0)
     assert isinstance(found, NotChosen)
     assert found.dominant is why
-    found = pick_remote(Pool("agent"), [one], protocol="icmp-echo", limits=LIMITS, now=0.0)
+    found = pick_remote(TraceRing(), [one], protocol="icmp-echo", limits=LIMITS, now=0.0)
     assert isinstance(found, NotChosen)
     assert found.dominant is WhyNot.UNSUPPORTED
 

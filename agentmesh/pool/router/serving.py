@@ -1,0 +1,84 @@
+"""A router's side of opens: what clients and other routers ask for, answered, and the bytes passed on."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from agentmesh.abc import Stream
+from agentmesh.errors import ErrorCode
+from agentmesh.pool.copying import copy_both_ways
+from agentmesh.pool.router.claims import ConnectionKey
+from agentmesh.pool.router.ingress import Ingress, Through
+from agentmesh.pool.router.opening import Opener
+from agentmesh.protocols.pool import (
+    ACCEPTED,
+    DIAL_ID,
+    RELAY_ID,
+    Code,
+    Open,
+    OpenResult,
+    answer_open,
+    receive_open,
+)
+from agentmesh.types import PeerId
+
+MayReach = Callable[[PeerId, str, Open], bool]
+T = TypeVar("T")
+
+
+class StreamServer:
+    """Serves opens.
+
+    Args:
+        ingress: opens for clients.
+        opener: opens for other routers, on the connection that they name.
+        may_reach: whether a client may reach a target through an agent of this ID.
+
+    Attributes:
+        dialled, relayed: what came of the opens of clients and of routers; every Code is there from the start, at 0.
+    """
+
+    def __init__(self, ingress: Ingress, opener: Opener, may_reach: MayReach) -> None:
+        self.dialled = dict.fromkeys(Code, 0)
+        self.relayed = dict.fromkeys(Code, 0)
+        self._ingress = ingress
+        self._opener = opener
+        self._may_reach = may_reach
+
+    async def serve_dial(self, stream: Stream) -> None:
+        """Serve one open of a client, to its end.
+
+        Raises:
+            RemoteProtocolError, BrokenResourceError, TooSlowError: as `receive_open`.
+        """
+        request = await receive_open(stream, DIAL_ID)
+        client = stream.peer
+        found = await self._ingress.open(
+            request.agent_id, request, lambda agent_id: self._may_reach(client, agent_id, request)
+        )
+        await _pass(stream, found, self.dialled)
+
+    async def serve_relay(self, stream: Stream) -> None:
+        """The same of an open that another router makes for a client of its own, whom it has judged."""
+        request = await receive_open(stream, RELAY_ID)
+        key = ConnectionKey(request.agent_id, request.target_connection_id, request.target_connection_epoch)
+        await _pass(stream, await self._opener.open_on(key, request), self.relayed)
+
+
+async def _pass(stream: Stream, found: Through, counts: dict[Code, int]) -> None:
+    """Answer an open, and copy until it ends."""
+    if isinstance(found, OpenResult):
+        counts[found.code] += 1
+        await answer_open(stream, found)
+        return
+    counts[Code.OK] += 1
+    try:
+        await answer_open(stream, ACCEPTED)
+        copied = await copy_both_ways(stream, found)
+    except BaseException:
+        found.reset()
+        raise
+    if copied.is_whole:
+        await found.aclose()
+    else:
+        found.reset()
+        stream.reset(ErrorCode.NO_ERROR)
