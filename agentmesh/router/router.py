@@ -164,13 +164,12 @@ async def open_router_as(
     transports = standard_transports(certificate=config.tls_certificate) if transports is None else transports
     entrance = make_entrance(membership)
     await membership.info()  # or it would admit who is banned
-    federation, members = entrance.federation, entrance.members
     speech = make_speech(membership, entrance.rules, entrance.shown)
     async with open_agents(config.agents, membership, entrance, registry) as agents, AsyncExitStack() as stack:
         splicer = stack.enter_context(open_splicer())
-        clock, announced = membership.wall_clock, (lambda: external) if external else None
-        relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=clock)
-        directory, records = make_directory(membership, federation, relay, external, config.directory)
+        announced = (lambda: external) if external else None
+        relay = Relay(config.relay, announced=announced, splicer=splicer, wall_clock=membership.wall_clock)
+        directory, records = make_directory(membership, entrance.federation, relay, external, config.directory)
         protocols = [
             entrance.protocol(agents.watch(speech.admit)),
             relay.protocol(),
@@ -195,15 +194,15 @@ async def open_router_as(
         ):
             told = partial(addresses_of, host, external), partial(load_of, host, directory)
             lease = Lease(membership, *told, config.lease_renew_interval)
-            departures = Departures(members, federation, rng or SystemRandom(), agents.service.peers)
-            parts = entrance.handshakes, speech.floodsub, directory, federation, members, departures, agents, lease
+            departures = Departures(entrance.members, entrance.federation, rng or SystemRandom(), agents.service.peers)
+            parts = speech.floodsub, directory, entrance.federation, entrance.members, departures, agents, lease
             enforce_bans(membership, host)
-            for work in (membership.run, partial(speech.run, federation), partial(agents.run, host)):
+            for work in (membership.run, partial(speech.run, entrance.federation), partial(agents.run, host)):
                 nursery.start_soon(work)
             await nursery.start(lease.keep)
-            nursery.start_soon(federation.run)
+            nursery.start_soon(entrance.federation.run)
             nursery.start_soon(departures.shed, host)
-            yield (router := Router(host, membership, relay, *parts))
+            yield (router := Router(host, membership, relay, entrance.handshakes, *parts))
             await router.drain(config.shutdown_lease_ttl)
 
 
