@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import trio
 
@@ -12,6 +13,7 @@ from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
 from agentmesh.cli.params import data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import STOP_TIMEOUT, run_program
+from agentmesh.cli.router_agents import AgentBounds, agents_options
 from agentmesh.cli.router_bounds import Bounds, bounds_options
 from agentmesh.membership.pages import serve_pages
 from agentmesh.router import Router, RouterConfig, open_router
@@ -65,6 +67,7 @@ logger = logging.getLogger(__name__)
     help="How long it is away when it stops: so long it stays listed, and members leave it alone. 0: no last lease.",
 )
 @bounds_options
+@agents_options
 @metrics_option("/debug/members")
 @logging_options
 def command(
@@ -80,7 +83,7 @@ def command(
     shutdown_lease_ttl: float,
     retry_budget: float,
     metrics_addr: str | None,
-    **bounds: Any,
+    **rest: Any,
 ) -> None:
     """Run a router: it relays for members what it cannot read.
 
@@ -89,8 +92,8 @@ def command(
     but for what is in NO_PROXY.
     """
     try:
-        bound = Bounds(**bounds)
-        connections, relay = bound.connections(), bound.relay()
+        bound = Bounds(**{field.name: rest.pop(field.name) for field in attrs.fields(Bounds)})
+        connections, relay, agents = bound.connections(), bound.relay(), AgentBounds(**rest).config()
     except ValueError as exc:
         raise click.UsageError(str(exc), click.get_current_context()) from exc
     config = RouterConfig(
@@ -104,8 +107,11 @@ def command(
         relay=relay,
         host=HostConfig(connections=connections),
         directory=bound.directory(),
+        agents=agents,
     )
-    run_program(partial(_serve, config, metrics_addr), stop_timeout=STOP_TIMEOUT + shutdown_lease_ttl)
+    run_program(
+        partial(_serve, config, metrics_addr), stop_timeout=STOP_TIMEOUT + max(shutdown_lease_ttl, agents.drain_timeout)
+    )
 
 
 async def _serve(config: RouterConfig, metrics_addr: str | None, stop: trio.Event) -> None:

@@ -17,6 +17,7 @@ from agentmesh.control_plane.policy.model import Policy
 from agentmesh.membership import Enrollment
 from agentmesh.node import NodeConfig, Reachability
 from agentmesh.one import OneConfig
+from agentmesh.pool.router.remotes import RemotePolicy
 from agentmesh.router import RouterConfig
 from agentmesh.types import Address
 
@@ -75,6 +76,17 @@ SETTINGS: dict[str, dict[str, Case]] = {
         "relay.data_path.max_circuits": ("relay-max-data-paths", "5", 5),
         "directory.store.max_records": ("directory-max-records", "5", 5),
         "directory.store.record_ttl": ("directory-record-ttl", "1h", 3600.0),
+        "agents.registry": ("agent-registry", "/a.db", "/a.db"),
+        "agents.limits.max_connections_per_agent": ("max-connections-per-agent", "5", 5),
+        "agents.limits.max_connections_per_token": ("max-connections-per-token", "5", 5),
+        "agents.limits.max_connections_per_node": ("max-connections-per-node", "5", 5),
+        "agents.limits.registrations_per_second": ("registrations-per-second", "2.5", 2.5),
+        "agents.limits.max_streams_per_connection": ("max-streams-per-connection", "5", 5),
+        "agents.limits.max_streams_per_agent": ("max-streams-per-agent", "5", 5),
+        "agents.ingress.remote_policy": ("remote-policy", "p2c", RemotePolicy.P2C),
+        "agents.ingress.local_spill_score": ("local-spill-score", "5", 5),
+        "agents.lease_ttl": ("agent-lease-ttl", "1m", 60.0),
+        "agents.drain_timeout": ("agent-drain-timeout", "5s", 5.0),
     },
     "control-plane": {
         "bind_address": ("bind-address", "h:1", "h:1"),
@@ -121,6 +133,7 @@ REASONS: dict[str, dict[str, str]] = {
         "relay.book.reservation_ttl": "members renew as the relay says; libp2p's hour",
         "relay.connect_timeout": "of the wire",
         "relay.data_path.": "of the wire: both ends count on these times",
+        "agents.limits.": "of the wire: agents count on the heartbeat, and an epoch is remembered longer than a lease",
         "directory.": "of the wire: routers count on each other's, and one member cannot take all records",
     },
     "control-plane": {},
