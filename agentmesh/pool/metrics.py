@@ -20,6 +20,8 @@ from prometheus_client.registry import Collector
 from agentmesh.pool.agent.scaling import Decision
 from agentmesh.pool.router.connection import Connection
 from agentmesh.pool.router.table import Pool, PoolTable
+from agentmesh.pool.router.views import last_told
+from agentmesh.protocols.pool import Scaling
 
 MAX_LABELLED_AGENTS = 100
 
@@ -75,27 +77,50 @@ class Sample:
     value: float
 
 
+LOST = ("lost", "silent")  # of the reasons why connections end, those that nobody meant
+
+
 def router_samples(table: PoolTable) -> list[Sample]:
-    """What a router has to show. Connections without a label of their own are added up; of round trips, the longest."""
+    """What a router has to show. Connections without a label of their own are added up; of round trips, the longest.
+
+    A connection that is refused is told without its agent: who is refused may call itself anything.
+    """
     node, labelled = table.node_id, busiest(table)
     found = [Sample(ERRORS, ("", node, reason), count) for reason, count in table.refused.items()]
     for pool in table:
-        agent = pool.agent_id
-        connections = pool.connections
-        instances = Counter(one.claim.instance_id for one in connections)
-        streams: Counter[tuple[str, ...]] = Counter()
-        trips: dict[tuple[str, ...], float] = {}
-        for one in connections:
-            labels = (agent, one.claim.instance_id, connection_label(one, labelled), node)
-            streams[labels] += one.active_streams
-            if one.rtt is not None:
-                trips[labels] = max(one.rtt, trips.get(labels, 0.0))
-        found += [Sample(CONNECTIONS, (agent, instance, node), count) for instance, count in instances.items()]
-        found.append(Sample(CAPACITY, (agent, node), table.limits.max_connections_per_agent))
-        found += [Sample(ACTIVE_STREAMS, labels, count) for labels, count in streams.items()]
-        found += [Sample(RTT, labels, trip) for labels, trip in trips.items()]
-        found += [Sample(SELECTION, (agent, node, scope), count) for scope, count in pool.traces.chosen.items()]
+        found += _of_pool(pool, table, labelled)
+    for agent, traces in table.traces.items():
+        found += [Sample(SELECTION, (agent, node, scope), count) for scope, count in traces.chosen.items()]
     return found
+
+
+def _of_pool(pool: Pool, table: PoolTable, labelled: frozenset[str]) -> Iterator[Sample]:
+    agent, node = pool.agent_id, table.node_id
+    streams: Counter[tuple[str, ...]] = Counter()
+    trips: dict[tuple[str, ...], float] = {}
+    for one in pool.connections:
+        labels = (agent, one.claim.instance_id, connection_label(one, labelled), node)
+        streams[labels] += one.active_streams
+        if one.rtt is not None:
+            trips[labels] = max(one.rtt, trips.get(labels, 0.0))
+    for instance, count in Counter(one.claim.instance_id for one in pool.connections).items():
+        yield Sample(CONNECTIONS, (agent, instance, node), count)
+    yield Sample(CAPACITY, (agent, node), table.limits.max_connections_per_agent)
+    yield from (Sample(ACTIVE_STREAMS, labels, count) for labels, count in streams.items())
+    yield from (Sample(RTT, labels, trip) for labels, trip in trips.items())
+    yield from (Sample(ERRORS, (agent, node, reason), pool.ended[reason]) for reason in LOST)
+    for instance in pool.instances:
+        told = last_told(one for one in pool.connections if one.claim.instance_id == instance)
+        yield from agent_samples(agent, _decisions(told[1]), instance) if told else ()
+
+
+def _decisions(scaling: Scaling) -> Mapping[Decision, int]:
+    """As a process told them."""
+    return {
+        Decision.SCALE_UP: scaling.scale_ups,
+        Decision.SCALE_DOWN: scaling.scale_downs,
+        Decision.REJECTED: scaling.rejections,
+    }
 
 
 def agent_samples(agent_id: str, counts: Mapping[Decision, int], instance_id: str = "") -> list[Sample]:

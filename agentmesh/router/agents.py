@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import random
+import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import NoReturn
@@ -40,6 +41,7 @@ from agentmesh.protocols.pool import (
     open_target,
     relay_protocol,
 )
+from agentmesh.router.agents_events import AgentEvents
 from agentmesh.router.config import AgentsConfig
 from agentmesh.router.entrance import Entrance
 from agentmesh.router.federation import Federation
@@ -64,6 +66,7 @@ class Agents:
         streams: serves the opens of clients and of other routers.
         registry: which router has which connection; None when the router knows but its own.
         lister: lists its own there.
+        events: what befalls the connections.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Agents:
         elsewhere = RelayedOpens(self.lister, routers) if self.lister else None
         ingress = Ingress(self.service.opener, elsewhere, config.ingress)
         self.streams = StreamServer(ingress, self.service.opener, judge.may_reach)
+        self.events = AgentEvents(table.audit, secrets.token_hex(4))
         self._config = config
         self._routers = routers
 
@@ -110,6 +114,7 @@ class Agents:
         """Keep the connections listed, and forget what is to be forgotten, until cancelled."""
         self._routers.bind(host)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.events.run)
             nursery.start_soon(self.service.run)
             if self.lister is not None:
                 nursery.start_soon(self.lister.run)
@@ -259,7 +264,9 @@ async def open_agents(
             registry = await stack.enter_async_context(_open_registry(config.registry, limits))
         judge = Judge(membership, entrance.rules, entrance.shown)
         node_id = str(membership.identity.peer)
-        yield Agents(config, node_id, judge, OtherRouters(entrance.federation), registry)
+        agents = Agents(config, node_id, judge, OtherRouters(entrance.federation), registry)
+        stack.callback(agents.events.close)
+        yield agents
 
 
 def _open_registry(dsn: str, limits: RegistryLimits) -> AbstractAsyncContextManager[ConnectionRegistry]:

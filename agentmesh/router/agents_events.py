@@ -1,6 +1,6 @@
 """What befalls the connections of agents, as it happens: written to the log, kept for a while, told to who listens.
 
-All listeners read the same ring, each from a place of its own. So one that is slow holds nothing back and costs nothing;
+All listeners read the same ring, each from a place of its own. One that is slow holds nothing back and costs nothing;
 what has left the ring before it was read is told as a number.
 """
 
@@ -69,17 +69,17 @@ class AgentEvents:
         return self.listeners >= self._max_listeners
 
     async def run(self) -> NoReturn:
-        """Take the events from the book, until cancelled; then what is left there."""
-        recorded = trio.Event()
-        try:
-            while True:
-                self._audit.watch(recorded.set)
-                self._publish(self._audit.take(trio.current_time()))
-                with trio.move_on_at(self._audit.deadline):
-                    await recorded.wait()
-                recorded = trio.Event()
-        finally:
-            self._publish(self._audit.close())
+        """Take the events from the book, until cancelled."""
+        while True:
+            recorded = trio.Event()
+            self._audit.watch(recorded.set)
+            self._publish(self._audit.take(trio.current_time()))
+            with trio.move_on_at(self._audit.deadline):
+                await recorded.wait()
+
+    def close(self) -> None:
+        """Take what is left in the book: nothing more will happen."""
+        self._publish(self._audit.close())
 
     @contextmanager
     def listen(self, after: str = "") -> "Generator[Listener]":

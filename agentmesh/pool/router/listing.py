@@ -19,7 +19,8 @@ from agentmesh.pool.registry import (
     RegistryError,
     Stats,
 )
-from agentmesh.pool.registry.keeper_config import KeeperEvent
+from agentmesh.pool.registry.keeper_config import KeeperEvent, Unlisted
+from agentmesh.pool.router.audit import Action
 from agentmesh.pool.router.claims import Claim, ConnectionKey, Reason, Refusal
 from agentmesh.pool.router.connection import Connection
 from agentmesh.pool.router.remotes import Remote
@@ -131,10 +132,16 @@ class Lister:
         connection = pool.by_id.get(fence.connection_id) if pool else None
         if connection is None or connection.epoch != fence.epoch:
             return
-        if isinstance(event, Healed):
-            self._table.renumber(connection, event.kept.epoch)
-        elif isinstance(event, Lost):
-            self._on_lost(connection)
+        now = trio.current_time()
+        match event:
+            case Healed():
+                self._table.renumber(connection, event.kept.epoch)
+                self._table.note(Action.HEALED, connection, now)
+            case Lost():
+                self._table.note(Action.SUPERSEDED, connection, now)
+                self._on_lost(connection)
+            case Unlisted(_, limit):
+                self._table.note(Action.UNLISTED, connection, now, limit)
 
 
 def _health(pool: Pool, connection: Connection, now: float) -> int:

@@ -31,6 +31,7 @@ class Pool:
         self.fences: OrderedDict[str, tuple[ConnEpoch, float]] = OrderedDict()  # of those that ended: until when
         self.by_id: dict[str, Connection] = {}
         self.places: dict[str, Place] = {}
+        self.ended: Counter[str] = Counter()  # connections, by the reason
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -189,6 +190,7 @@ class PoolTable:
         if pool is None or pool.by_id.get(connection.connection_id) is not connection:
             return ()
         ended = self._remove(connection, now)
+        pool.ended[reason] += 1
         self.note(action, connection, now, reason)
         self._tidy(pool)
         return ended

@@ -1,3 +1,5 @@
+import math
+
 from agentmesh.pool.router.audit import AGGREGATION_INTERVAL, MAX_AGGREGATED, Action, Audit, AuditEvent
 
 
@@ -49,3 +51,16 @@ def test_nobody_fills_the_book() -> None:
     written = sum(one.count for one in audit.close())
     assert written + audit.lost == 6 * MAX_AGGREGATED
     assert len(audit) == 0
+
+
+def test_whoever_waits_is_woken_and_knows_until_when_to_wait() -> None:
+    audit, woken = Audit(), list[str]()
+    audit.watch(lambda: woken.append("once"))
+    assert audit.deadline == math.inf
+    audit.record(event(Action.CLOSED))
+    assert (len(woken), audit.deadline) == (1, math.inf)
+    audit.record(event(at=5.0))
+    audit.record(event(at=7.0, token_id="t2"))
+    assert (len(woken), audit.deadline) == (3, 5.0 + AGGREGATION_INTERVAL)
+    audit.take(5.0 + AGGREGATION_INTERVAL)
+    assert audit.deadline == 7.0 + AGGREGATION_INTERVAL

@@ -68,7 +68,16 @@ def test_the_view_as_the_api_gives_it() -> None:
     assert view == {
         "agentId": "agent",
         "items": [item],
-        "instances": [{"instanceId": "i1", "connectionCount": 1, "healthy": False, "stale": False, "items": [item]}],
+        "instances": [
+            {
+                "instanceId": "i1",
+                "connectionCount": 1,
+                "healthy": False,
+                "stale": False,
+                "local": True,
+                "items": [item],
+            }
+        ],
     }
 
 

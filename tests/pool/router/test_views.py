@@ -11,6 +11,7 @@ from agentmesh.pool.metrics import (
     CAPACITY,
     CONNECTIONS,
     ERRORS,
+    LOST,
     METRICS,
     RTT,
     SCALE_DECISIONS,
@@ -21,7 +22,7 @@ from agentmesh.pool.metrics import (
 from agentmesh.pool.router.claims import Reason
 from agentmesh.pool.router.table import PoolTable
 from agentmesh.pool.router.trace import Scope
-from agentmesh.pool.router.views import agent_view, trace_view
+from agentmesh.pool.router.views import Moment, agent_view, trace_view
 from tests.pool.worlds import open_cluster
 
 NAMES = {
@@ -35,6 +36,10 @@ NAMES = {
 }
 
 
+def moment() -> Moment:
+    return Moment(trio.current_time(), 1_800_000_000.0)
+
+
 def test_the_seven_names() -> None:
     assert {metric.name for metric in METRICS} == NAMES
 
@@ -44,7 +49,7 @@ async def test_what_is_shown_is_what_there_is(autojump_clock: MockClock) -> None
         await cluster.wait_for(3)
         streams = [await cluster.open() for _ in range(5)]
         await trio.sleep(40)
-        view = json.loads(json.dumps(agent_view(cluster.table, "agent", trio.current_time())))
+        view = json.loads(json.dumps(agent_view(cluster.table, "agent", moment())))
         assert (view["online"], view["instanceCount"], view["connectionCount"]) == (True, 2, len(cluster.connections()))
         assert view["activeStreams"] == sum(one["activeStreams"] for one in view["connections"]) == 5
         assert all(one["healthy"] and one["healthScore"] == 100 for one in view["connections"])
@@ -57,7 +62,7 @@ async def test_what_is_shown_is_what_there_is(autojump_clock: MockClock) -> None
         assert [one.value for one in by_metric[CAPACITY]] == [64]
         assert len(by_metric[RTT]) == view["connectionCount"]
         assert {one.labels[2]: one.value for one in by_metric[SELECTION]} == {Scope.LOCAL: 5, Scope.REMOTE: 0}
-        assert {one.labels[2] for one in by_metric[ERRORS]} == set(Reason)
+        assert {one.labels[2] for one in by_metric[ERRORS]} == {*Reason, *LOST}
         assert all(len(one.labels) == len(one.metric.labels) for one in samples)
         for stream in streams:
             await stream.aclose()
@@ -65,7 +70,7 @@ async def test_what_is_shown_is_what_there_is(autojump_clock: MockClock) -> None
 
 
 def test_an_agent_that_is_not_there_is_offline_and_no_error() -> None:
-    view = agent_view(PoolTable("n1"), "nobody", 0.0)
+    view = agent_view(PoolTable("n1"), "nobody", Moment(0.0, 1e9))
     assert (view["online"], view["connections"], view["scaling"]) == (False, [], None)
 
 
@@ -75,7 +80,7 @@ async def test_a_choice_is_explained(autojump_clock: MockClock) -> None:
         await cluster.open()
         pool = cluster.table.get("agent")
         assert pool is not None
-        view = json.loads(json.dumps(trace_view(pool.traces.latest()[-1])))
+        view = json.loads(json.dumps(trace_view(pool.traces.latest()[-1], moment())))
         assert view["chosen"] in [one["connectionId"] for one in view["considered"]]
         assert Counter(one["whyNot"] for one in view["considered"])[None] >= 1
 
