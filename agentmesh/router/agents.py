@@ -124,11 +124,12 @@ class Agents:
         """Let all connections go and take no more; return when they have gone.
 
         Args:
-            retry_after: seconds until the router may be back.
+            retry_after: seconds until the router may be back. Agents that have nowhere else to go are told to wait for
+                that; others are to have their next connection before they lose this one.
         Cancellation: safe, and closing the host is all that is left to do.
         """
         over = min(len(self.service.table) / TOLD_PER_SECOND, MAX_SPREAD)
-        await self.service.leave(over, self._config.drain_timeout, retry_after)
+        await self.service.leave(over, self._config.drain_timeout, 0.0 if self._routers.peers else retry_after)
 
     async def close(self, key: ConnectionKey) -> Closing:
         """Close one life of a connection, because an operator says so: here, or at the router that has it.
@@ -211,6 +212,11 @@ class OtherRouters:
     def bind(self, host: Host) -> None:
         """Learn which host this is."""
         self._host = host
+
+    @property
+    def peers(self) -> frozenset[PeerId]:
+        """Those that are joined."""
+        return self._federation.peers
 
     async def session(self, node_id: str) -> MuxSession | None:
         """The session to a router that each has admitted the other on; None when it cannot be had."""

@@ -12,6 +12,7 @@ from agentmesh.abc import Stream, Transport
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment, Membership
 from agentmesh.node import Node, NodeConfig, run_node_as
+from agentmesh.pool.registry import ConnectionRegistry
 from agentmesh.router import Router, RouterConfig, open_router_as
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
@@ -55,15 +56,16 @@ class Fleet:
         listen: int = 1,
         labels: Mapping[str, str] | None = None,
         identity: Identity | None = None,
+        registry: ConnectionRegistry | None = None,
         **settings: Any,
     ) -> Router:
         """Start a router that is leased with `plane`, and listed by the fleet's, attested `labels`."""
         plane = plane or self.plane
-        membership = await self._member(plane, ROUTER_TOKEN, identity)
+        membership = await self.member(plane, ROUTER_TOKEN, identity)
         where = (self.listen_address(name),) * listen
         config = RouterConfig(enrollment=Enrollment(control_plane="http://cp"), listen=where, **settings)
-        opening = open_router_as(membership, config, transports=[self.transport(name)])
-        router: Router = await self.nursery.start(self._keep, name, opening)
+        opening = open_router_as(membership, config, transports=[self.transport(name)], registry=registry)
+        router: Router = await self.nursery.start(self.keep, name, opening)
         self.plane.routers[router.peer] = attrs.evolve(plane.routers[router.peer], labels=labels or {})
         return router
 
@@ -76,7 +78,7 @@ class Fleet:
         **settings: Any,
     ) -> Node:
         """Start a node, attested `labels`; it is attached if a router was there."""
-        membership = await self._member(self.plane, NODE_TOKEN, labels=labels)
+        membership = await self.member(self.plane, NODE_TOKEN, labels=labels)
         config = NodeConfig(enrollment=Enrollment(control_plane="http://cp"), **settings)
         opening = run_node_as(
             membership,
@@ -85,7 +87,7 @@ class Fleet:
             protocols=[Protocol(ECHO, echo), *protocols],
             rng=Random(name),
         )
-        node: Node = await self.nursery.start(self._keep, name, opening)
+        node: Node = await self.nursery.start(self.keep, name, opening)
         return node
 
     async def stop(self, name: str) -> None:
@@ -94,20 +96,22 @@ class Fleet:
         stop.set()
         await stopped.wait()
 
-    async def _keep(self, name: str, opening: AbstractAsyncContextManager[T], task_status: trio.TaskStatus[T]) -> None:
+    async def keep(self, name: str, opening: AbstractAsyncContextManager[T], task_status: trio.TaskStatus[T]) -> None:
+        """Have something up until it is stopped by its name; for `nursery.start`."""
         stop, stopped = self.up[name] = trio.Event(), trio.Event()
         async with opening as opened:
             task_status.started(opened)
             await stop.wait()
         stopped.set()
 
-    async def _member(
+    async def member(
         self,
         plane: Plane,
         token: str,
         identity: Identity | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Membership:
+        """A membership that has begun."""
         identity = identity or Identity.generate()
         enrollment = Enrollment(control_plane="http://cp", token=token, labels=labels or {})
         membership = Membership(identity, plane.client(identity), enrollment, None, wall_clock)
