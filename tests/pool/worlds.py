@@ -30,9 +30,11 @@ from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.session import MuxSession
 from agentmesh.testing.network import MemoryNetwork
 from agentmesh.types import Address, PeerId
+from tests.pool.scripts import FarEnd, make_far_end
 
 ANYWHERE = Address.parse("/memory/0")
 ECHO, BREAKING, REFUSED, SLOW = "93.184.216.1", "93.184.216.2", "93.184.216.3", "93.184.216.4"
+HELD = "93.184.216.5"  # whose far end the test has
 
 
 def asked(host: str = ECHO, protocol: str = "tcp") -> Open:
@@ -57,10 +59,15 @@ class Breaking(trio.abc.ReceiveStream):
 
 @attrs.define
 class Targets:
-    """What agents reach: an echo, and others. They live in `nursery`."""
+    """What agents reach: an echo, and others. They live in `nursery`.
+
+    Attributes:
+        held: the far ends of connections to HELD, the latest last.
+    """
 
     nursery: trio.Nursery
     reached: list[str] = attrs.Factory(list[str])
+    held: list[FarEnd] = attrs.Factory(list[FarEnd])
     cut: int = 0
     open: int = 0
 
@@ -71,6 +78,10 @@ class Targets:
             raise ConnectionRefusedError(111, "refused")
         if str(address) == SLOW:
             await trio.sleep_forever()
+        if str(address) == HELD:
+            held, far_end = make_far_end()
+            self.held.append(far_end)
+            return held
         near, far = lockstep_stream_pair()  # which holds no bytes of its own
         self.nursery.start_soon(self._echo, far)
         return trio.StapledStream(near, Breaking()) if str(address) == BREAKING else near
