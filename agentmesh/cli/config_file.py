@@ -1,6 +1,7 @@
 """A command's options in a YAML file: what the command line and the environment do not say."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -10,10 +11,21 @@ import yaml
 MAX_CONFIG_BYTES = 1_000_000
 
 F = TypeVar("F", bound=Callable[..., Any])
+ReadSection = Callable[[object], Mapping[str, object]]  # values of options, by long names; ValueError for what is wrong
 
 
 def config_option(command: F) -> F:
     """Give a command --config: a file with its other options, by their long names. Unknown ones are refused by name."""
+    return config_option_with({}, {})(command)
+
+
+def config_option_with(sections: Mapping[str, ReadSection], refused: Mapping[str, str]) -> Callable[[F], F]:
+    """`config_option`, with more that may be in the file.
+
+    Args:
+        sections: keys that hold several options, and what reads them.
+        refused: why there are no such options, by their names with underscores.
+    """
     return click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -22,12 +34,18 @@ def config_option(command: F) -> F:
         show_envvar=True,
         is_eager=True,
         expose_value=False,
-        callback=_read,
+        callback=partial(_read, sections, refused),
         help="A YAML file with these options, without the dashes; what is given otherwise goes before it.",
-    )(command)
+    )
 
 
-def _read(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+def _read(
+    sections: Mapping[str, ReadSection],
+    refused: Mapping[str, str],
+    ctx: click.Context,
+    _: click.Parameter,
+    path: Path | None,
+) -> None:
     if path is None:
         return
     options = {
@@ -37,10 +55,25 @@ def _read(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         for name in option.opts
     }
     given = _load(path)
+    found = _read_sections(sections, given, path)
     if unknown := sorted(set(given) - set(options)):
-        raise click.BadParameter(f"{path}: no such option: {', '.join(unknown)}")
-    defaults = {options[key].name or key: _text_of(value, options[key], path, key) for key, value in given.items()}
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+        reasons = [f" ({refused[name]})" for key in unknown if (name := key.replace("-", "_")) in refused]
+        raise click.BadParameter(f"{path}: no such option: {', '.join(unknown)}{''.join(reasons)}")
+    if twice := sorted(found.keys() & given.keys()):
+        raise click.BadParameter(f"{path}: said twice: {', '.join(twice)}")
+    found |= {key: _text_of(value, options[key], path, key) for key, value in given.items()}
+    ctx.default_map = {**(ctx.default_map or {}), **{options[key].name or key: found[key] for key in found}}
+
+
+def _read_sections(sections: Mapping[str, ReadSection], given: dict[str, Any], path: Path) -> dict[str, object]:
+    """What the sections of a file say. They are taken out of it."""
+    found: dict[str, object] = {}
+    for name in sections.keys() & given.keys():
+        try:
+            found |= sections[name](given.pop(name))
+        except ValueError as exc:
+            raise click.BadParameter(f"{path}: {exc}") from exc
+    return found
 
 
 def _load(path: Path) -> dict[str, Any]:

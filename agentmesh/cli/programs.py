@@ -9,6 +9,7 @@ from agentmesh.cli.program import ProgramGroup
 
 PROGRAMS = {  # and what each is for, in its own words: no program is imported to list them
     "admin": "Run the mesh: tokens, enrollments, policy, bans.",
+    "agent": "Run an agent: it leads others to what is beside it.",
     "bench": "Have many members join a mesh, and see how it bears them.",
     "control-plane": "Run the control plane: it admits members, lists routers.",
     "demo": "Watch a mesh of six processes on this machine at work.",

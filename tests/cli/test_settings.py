@@ -11,12 +11,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from agentmesh.cli import control_plane, node, one, router
+from agentmesh.agent import AgentProcessConfig
+from agentmesh.cli import agent_run, control_plane, node, one, router
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.policy.model import Policy
 from agentmesh.membership import Enrollment
 from agentmesh.node import NodeConfig, Reachability
 from agentmesh.one import OneConfig
+from agentmesh.pool.agent.access import Rule
+from agentmesh.pool.agent.config import AgentConfig
 from agentmesh.pool.router.remotes import RemotePolicy
 from agentmesh.router import RouterConfig
 from agentmesh.types import Address
@@ -25,9 +28,11 @@ ENROLLMENT = Enrollment(control_plane="http://127.0.0.1:8080")
 DEFAULTS: dict[str, tuple[ModuleType, Any]] = {
     "node": (node, NodeConfig(enrollment=ENROLLMENT)),
     "router": (router, RouterConfig(enrollment=ENROLLMENT)),
+    "agent": (agent_run, AgentProcessConfig(enrollment=ENROLLMENT, agent=AgentConfig(id="devbox"))),
     "control-plane": (control_plane, Config()),
     "one": (one, OneConfig()),
 }
+NEEDED = {"agent": "agent-id: devbox\n"}  # what a file has to say besides
 SITE = "site: a"
 LISTEN = "/ip4/127.0.0.1/tcp/7"
 
@@ -40,13 +45,16 @@ MEMBER: dict[str, Case] = {
     "enrollment.labels": ("label", f"{{{SITE}}}", {"site": "a"}),
     "enrollment.retry_budget": ("retry-budget", "7s", 7.0),
     "state_dir": ("data-dir", "/a", Path("/a")),
+}
+SERVER: dict[str, Case] = {
+    **MEMBER,
     "listen": ("listen", f"[{LISTEN}]", (Address.parse(LISTEN),)),
     "host.connections.high_watermark": ("high-watermark", "9000", 9000),
     "host.connections.low_watermark": ("low-watermark", "7", 7),
 }
 SETTINGS: dict[str, dict[str, Case]] = {
     "node": {
-        **MEMBER,
+        **SERVER,
         "reachability": ("reachability", "auto", Reachability.AUTO),
         "routers": ("routers", "3", 3),
         "router_selector": ("router-selector", f"{{{SITE}}}", {"site": "a"}),
@@ -58,7 +66,7 @@ SETTINGS: dict[str, dict[str, Case]] = {
         "data_path": ("data-path", "false", False),
     },
     "router": {
-        **MEMBER,
+        **SERVER,
         "external_addresses": ("external-addr", f"[{LISTEN}]", (Address.parse(LISTEN),)),
         "tls_certificate": ("tls-certificate-path", "/a", Path("/a")),
         "lease_renew_interval": ("lease-renew-interval", "1m", 60.0),
@@ -87,6 +95,22 @@ SETTINGS: dict[str, dict[str, Case]] = {
         "agents.ingress.local_spill_score": ("local-spill-score", "5", 5),
         "agents.lease_ttl": ("agent-lease-ttl", "1m", 60.0),
         "agents.drain_timeout": ("agent-drain-timeout", "5s", 5.0),
+    },
+    "agent": {
+        **MEMBER,
+        "agent.id": ("agent-id", "other", "other"),
+        "agent.server_url": ("server-url", "wss://h/ws/agent/v1", "wss://h/ws/agent/v1"),
+        "agent.instance_id": ("instance-id", "one", "one"),
+        "agent.connections.min": ("connections-min", "2\nconnections-max: 3", 2),
+        "agent.connections.max": ("connections-max", "8", 8),
+        "agent.connections.high_watermark": ("connections-high-watermark", "32", 32),
+        "agent.connections.low_watermark": ("connections-low-watermark", "0", 0),
+        "agent.connections.evaluation_interval": ("connections-evaluation-interval", "5s", 5.0),
+        "agent.connections.cooldown": ("connections-cooldown", "1m", 60.0),
+        "access.rules": ("allow", "['tcp://*:22']", (Rule(protocols=frozenset({"tcp"}), ports=((22, 22),)),)),
+        "serving.max_streams": ("max-streams", "5", 5),
+        "serving.max_dials": ("max-dials", "5", 5),
+        "serving.max_pending_dials": ("max-pending-dials", "5", 5),
     },
     "control-plane": {
         "bind_address": ("bind-address", "h:1", "h:1"),
@@ -127,6 +151,10 @@ REASONS: dict[str, dict[str, str]] = {
         "enrollment.role": "the program is the role",
         "host.connections.": "what strangers may do to a node is bounded by its few sessions",
     },
+    "agent": {
+        "enrollment.role": "an agent is a node",
+        "host.connections.": "it is dialled by nobody, and agent.connections says how many it dials",
+    },
     "router": {
         "enrollment.role": "the program is the role",
         "host.connections.max_host_window_bytes": "it goes with max_held_bytes, and is not reached before it",
@@ -165,7 +193,7 @@ def run_with(program: str, folder: Path, key: str, text: str, monkeypatch: pytes
     (folder / "policy.yaml").write_text("roles: []\n")
     for name, path in (("FILE", "secret"), ("POLICY", "policy.yaml"), ("FOLDER", "data")):
         text = text.replace(name, str(folder / path))
-    (folder / "config.yaml").write_text(f"{key}: {text}\n")
+    (folder / "config.yaml").write_text(f"{NEEDED.get(program, '')}{key}: {text}\n")
 
     def keep(job: partial[object], **_: float) -> None:
         found.append(job)
@@ -180,7 +208,7 @@ def run_with(program: str, folder: Path, key: str, text: str, monkeypatch: pytes
 @pytest.mark.parametrize("program", SETTINGS)
 def test_every_setting_has_a_flag_or_a_reason_why_not(program: str) -> None:
     module, config = DEFAULTS[program]
-    reasons = (*REASONS[program], *(WIRE if program in ("node", "router") else ()))
+    reasons = (*REASONS[program], *(WIRE if program in ("node", "router", "agent") else ()))
     without = [name for name in leaves(config) if name not in SETTINGS[program] and not name.startswith(reasons)]
     assert without == []
     assert set(SETTINGS[program]) <= set(leaves(config))
@@ -211,7 +239,7 @@ def test_without_a_file_the_settings_are_those_of_the_library(
 
 @pytest.mark.parametrize("program", DEFAULTS)
 def test_what_a_file_has_that_is_no_option_is_refused_by_name(program: str, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("rooters: 3\nlog-level: info\n")
+    (tmp_path / "config.yaml").write_text(f"{NEEDED.get(program, '')}rooters: 3\nlog-level: info\n")
     command: click.Command = vars(DEFAULTS[program][0])["command"]
     result = CliRunner().invoke(command, ["--config", str(tmp_path / "config.yaml")])
     assert (result.exit_code, "no such option: rooters" in result.stderr) == (2, True), result.output

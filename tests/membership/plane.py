@@ -53,6 +53,7 @@ class Plane:
         until: when each lease ends; one that is not asked to be short never does.
         banned: whom it names as banned.
         calls: how often each call was made, and how many credentials were issued.
+        labels: what it attests.
     """
 
     now: Callable[[], float] = wall_clock
@@ -71,6 +72,7 @@ class Plane:
     calls: Counter[str] = attrs.Factory(Counter[str])
     last: dict[PeerId, Issued] = attrs.Factory(dict[PeerId, Issued])
     roles: dict[PeerId, str] = attrs.Factory(dict[PeerId, str])
+    labels: dict[PeerId, Mapping[str, str]] = attrs.Factory(dict[PeerId, Mapping[str, str]])
 
     @property
     def trusted(self) -> TrustedKeys:
@@ -79,10 +81,11 @@ class Plane:
     def client(self, identity: Identity) -> "Client":
         return Client(self, identity.peer)
 
-    def issue(self, peer: PeerId, labels: Mapping[str, str] | None = None) -> Issued:
+    def issue(self, peer: PeerId) -> Issued:
         self.calls["issue"] += 1
         expires_at = float(int(self.now() + self.ttl))
-        token = mint(self.keys[-1], peer=peer, role=self.roles[peer], labels=labels or {}, expires_at=expires_at)
+        labels = self.labels.get(peer, {})
+        token = mint(self.keys[-1], peer=peer, role=self.roles[peer], labels=labels, expires_at=expires_at)
         self.last[peer] = Issued(token, expires_at)
         return self.last[peer]
 
@@ -100,7 +103,8 @@ class Client:
             raise EnrollmentRejectedError("not enrolled: invalid bootstrap token")
         self.plane.roles[self.peer] = self.plane.tokens[token]
         self.plane.refuses.discard(self.peer)
-        return self.plane.issue(self.peer, labels)
+        self.plane.labels[self.peer] = labels or {}
+        return self.plane.issue(self.peer)
 
     async def refresh(self, credential: bytes) -> Issued:
         await self._call("refresh")

@@ -218,6 +218,7 @@ class AgentPool:
     def _hear(self, link: AgentLink, event: Event, now: float) -> None:
         match event:
             case Joined(ack):
+                logger.info("connected", extra={"connection": link.connection_id, "router": ack.server_node_id})
                 self.controller.joined(link.connection_id, ack, now)
                 link.ack = ack
                 link.joined.set()

@@ -2,11 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Self, cast
 
 import attrs
 
+AGENT_LABEL = "agent"  # of a credential: whose process its bearer is
 MAX_CONNECTIONS = 512
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -63,7 +64,7 @@ class ConnectionsConfig:
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Raises ConfigError: an unknown key, or a value that is none."""
-        _check_keys(values, {field.name for field in attrs.fields(cls)}, "agent.connections.")
+        check_keys(values, {field.name for field in attrs.fields(cls)}, "agent.connections.")
         counts = ("min", "max", "high_watermark", "low_watermark")
         durations = ("evaluation_interval", "cooldown")
         read = {name: _count(values[name], name) for name in counts if name in values}
@@ -77,25 +78,25 @@ class AgentConfig:
 
     Attributes:
         id: the identity that all its processes share.
-        server_url: where its router is dialled; there is one.
+        server_url: where its router is dialled; there is one. "" leaves it to the mesh's own list of routers.
         instance_id: of this process; "" has one made and kept.
     """
 
     id: str
-    server_url: str
+    server_url: str = ""
     instance_id: str = ""
     connections: ConnectionsConfig = ConnectionsConfig()
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Raises ConfigError: an unknown key, one that asks for what there is not, or a value that is none."""
-        _check_keys(values, {field.name for field in attrs.fields(cls)}, "agent.")
+        check_keys(values, {field.name for field in attrs.fields(cls)}, "agent.")
         texts = {name: values[name] for name in ("id", "server_url", "instance_id") if name in values}
         for name, text in texts.items():
             if not isinstance(text, str):
                 raise ConfigError(f"agent.{name} is one text")
-        if not texts.get("id") or not texts.get("server_url"):
-            raise ConfigError("agent.id and agent.server_url have to be there")
+        if not texts.get("id"):
+            raise ConfigError("agent.id has to be there")
         connections: object = values.get("connections", {})
         if not isinstance(connections, Mapping):
             raise ConfigError("agent.connections is no mapping")
@@ -103,7 +104,8 @@ class AgentConfig:
         return cls(connections=read, **texts)
 
 
-def _check_keys(values: Mapping[str, Any], known: set[str], prefix: str) -> None:
+def check_keys(values: Mapping[str, Any], known: Set[str], prefix: str) -> None:
+    """Raises ConfigError: a key that is not known, or that asks for what there is not."""
     for name in values:
         if name in NOT_OFFERED:
             raise ConfigError(f"{prefix}{name}: {NOT_OFFERED[name]}")

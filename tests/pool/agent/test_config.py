@@ -30,11 +30,15 @@ def test_what_there_is_not_is_refused_and_says_why(name: str) -> None:
         AgentConfig.read({**AGENT, name: ["wss://a", "wss://b"]})
 
 
+def test_without_a_server_it_is_the_meshs_routers() -> None:
+    assert AgentConfig.read({"id": "a"}) == AgentConfig(id="a", server_url="")
+
+
 @pytest.mark.parametrize(
     "values",
     [
         {"server_url": "wss://a"},
-        {"id": "a"},
+        {"id": ""},
         {**AGENT, "colour": "red"},
         {**AGENT, "server_url": ["wss://a", "wss://b"]},
         {**AGENT, "connections": []},
