@@ -52,7 +52,7 @@ def decode_open(data: bytes, protocol: ProtocolId = OPEN_ID) -> Open:
     """
     fields = parse_object(data, MAX_DIAL_BYTES if protocol == DIAL_ID else MAX_OPEN_BYTES)
     host = fields.text("target_host", MAX_HOST_CHARS)
-    if not host or not host.isprintable() or not host.isascii() or " " in host:
+    if not host or not host.isprintable() or not host.isascii() or set(host) & set(" /"):
         raise RemoteProtocolError("target_host is no host")
     stream_id = fields.number("stream_id", MAX_STREAM_ID - 1)
     if protocol == OPEN_ID and not stream_id:

@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from agentmesh.errors import SessionClosedError
 from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.pool.agent.serving import ServingLimits
-from agentmesh.pool.router.attached import attached_to
+from agentmesh.pool.router.attached import Bearer, attached_to
 from agentmesh.pool.router.audit import Action
 from agentmesh.pool.router.claims import ConnectionKey, Reason
 from agentmesh.pool.router.leased import PooledStream
@@ -254,6 +254,20 @@ async def test_an_operator_closes_a_connection_by_its_epoch(autojump_clock: Mock
         assert agent.controller.count == 1  # another: it is the least that there has to be
         actions = [event.action for event in cluster.table.audit.take(trio.current_time())]
         assert actions.count(Action.CLOSED_BY_ADMIN) == 1
+
+
+async def test_another_credential_ends_what_it_is_not_for(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.agent("i1"), cluster.agent("i2"):
+        await cluster.wait_for(2)
+        one = cluster.hosts["i1"].peer
+        cluster.service.recheck(one)
+        await trio.sleep(1)
+        assert len(cluster.connections()) == 2
+        cluster.bearers[one] = Bearer("other", "token-other")
+        cluster.service.recheck(one)
+        await trio.sleep(1)
+        assert cluster.connections() == ["i2"]
+        assert dict(cluster.service.peers) == {cluster.hosts["i2"].peer: 1}
 
 
 async def test_the_number_of_connections_follows_the_load(autojump_clock: MockClock) -> None:

@@ -178,6 +178,7 @@ OPEN: dict[str, object] = {"agent_id": "a", "protocol": "tcp", "target_host": "h
         ({"stream_id": 0}, RemoteProtocolError),
         ({"target_host": ""}, RemoteProtocolError),
         ({"target_host": "a b"}, RemoteProtocolError),
+        ({"target_host": "a/b"}, RemoteProtocolError),  # a policy reads it as a part of a path
         ({"target_host": "b\u00fccher"}, RemoteProtocolError),
         ({"target_port": 65536}, RemoteProtocolError),
         ({"protocol": None}, RemoteProtocolError),
