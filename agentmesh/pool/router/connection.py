@@ -71,6 +71,11 @@ class Connection:
         """Those being opened included."""
         return len(self.leases)
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether it gets no more streams, and has none."""
+        return self._state is State.DRAINING and not self.leases
+
     def serves(self, protocol: str) -> bool:
         return serves(self.claim.capabilities, protocol)
 

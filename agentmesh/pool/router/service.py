@@ -133,7 +133,10 @@ class PoolService:
             return self.table.refuse(claim, epoch.reason, trio.current_time(), epoch.retry_after)
         session = stream.session
         assert isinstance(session, MuxSession)
-        return self.table.complete(place, epoch, Attached(session, control), trio.current_time())
+        registration = self.table.complete(place, epoch, Attached(session, control), trio.current_time())
+        if isinstance(registration, Refusal):  # the registry has forgotten what we remember
+            await self._registrar.release(ConnectionKey(claim.agent_id, claim.connection_id, epoch))
+        return registration
 
     async def _serve_registered(self, registration: Registration, hello: Hello, control: Control[RouterSide]) -> None:
         connection, link = registration.connection, attached_to(registration.connection)
@@ -197,6 +200,7 @@ class PoolService:
 
     def _end(self, connection: Connection, link: Attached, reason: str) -> None:
         claim = connection.claim
+        reason = "drained" if reason == "lost" and connection.is_drained else reason  # its agent was the first to close
         self.table.close(connection, trio.current_time(), reason)
         link.drop(reason)
         self.peers -= Counter([link.session.peer])  # which keeps no zeros

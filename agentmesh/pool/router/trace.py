@@ -97,6 +97,10 @@ class TraceBook:
             self._rings.popitem(last=False)
         return ring
 
+    def get(self, agent_id: str) -> TraceRing | None:
+        """The same for whoever looks: nothing is made, and nothing forgotten for it."""
+        return self._rings.get(agent_id)
+
     def items(self) -> tuple[tuple[str, TraceRing], ...]:
         """All of them, by agent."""
         return tuple(self._rings.items())
