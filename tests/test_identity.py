@@ -1,5 +1,6 @@
 """Keys come and go in libp2p's encodings, key files are the owner's alone, signatures verify and nothing else does."""
 
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -151,6 +152,7 @@ class TestPublicKeys:
             (KeyType.ECDSA, spki(ec.generate_private_key(ec.SECP256K1()).public_key())),  # an alias of type Secp256k1
             (KeyType.ECDSA, spki(ed448.Ed448PrivateKey.generate().public_key())),
         ],
+        ids=itertools.count(),
     )
     def test_what_is_no_public_key_is_the_peers_fault(self, kind: KeyType | None, data: bytes | None) -> None:
         with pytest.raises(RemoteProtocolError):

@@ -78,6 +78,7 @@ TestIdentifications.settings = settings(max_examples=60, stateful_step_count=20,
         encode_varint(MAX_MESSAGE_BYTES + 1),
         encode_frame(encode_info(info_of(STRANGER))),
     ],
+    ids=["nothing", "empty", "short", "endless", "long", "stranger"],
 )
 def test_nothing_else_will_do(data: bytes) -> None:
     machine = Identification(PEER.peer, 0.0)
