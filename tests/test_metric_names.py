@@ -52,6 +52,14 @@ ROUTER: Names = {
     "gauge agentmesh_router_relay_circuits": (),
     "counter agentmesh_router_relay_refusals_total": ("status",),
     "counter agentmesh_router_relayed_bytes_total": (),
+    # of agents' connections, by names that dashboards have: three of them count, without a _total
+    "gauge tunnelmesh_agent_connections": ("agent_id", "instance_id", "server_node_id"),
+    "gauge tunnelmesh_agent_connection_capacity": ("agent_id", "server_node_id"),
+    "gauge tunnelmesh_agent_active_streams": ("agent_id", "instance_id", "connection_id", "server_node_id"),
+    "gauge tunnelmesh_agent_connection_rtt": ("agent_id", "instance_id", "connection_id", "server_node_id"),
+    "unknown tunnelmesh_agent_connection_errors": ("agent_id", "server_node_id", "reason"),
+    "unknown tunnelmesh_agent_connection_scale_decisions": ("agent_id", "instance_id", "decision"),
+    "unknown tunnelmesh_agent_selection": ("agent_id", "server_node_id", "scope"),
 }
 NODE: Names = {
     "gauge agentmesh_node_ready": (),
@@ -74,6 +82,15 @@ NODE: Names = {
     "histogram agentmesh_node_request_ttfb_seconds": ("route",),
     "histogram agentmesh_node_request_duration_seconds": ("route", "code"),
 }
+AGENT: Names = {
+    "gauge agentmesh_agent_ready": (),
+    "gauge agentmesh_agent_connections": ("state",),
+    "gauge agentmesh_agent_connections_limit": (),
+    "gauge agentmesh_agent_routers": (),
+    "gauge agentmesh_agent_streams": (),
+    "gauge agentmesh_agent_biscuit_expiry_timestamp_seconds": (),
+    "unknown tunnelmesh_agent_connection_scale_decisions": ("agent_id", "instance_id", "decision"),
+}
 BY_LABEL = {  # what one label is, each from the start
     ("agentmesh_router_connections", "direction"): {"inbound", "outbound"},
     ("agentmesh_router_connection_watermark", "level"): {"low", "high"},
@@ -89,6 +106,7 @@ BY_LABEL = {  # what one label is, each from the start
     ("libp2p_relaysvc_reservations", "type"): {"opened", "renewed", "closed"},
     ("libp2p_relaysvc_connections", "type"): {"opened", "closed"},
     ("libp2p_relaysvc_reservation_request_response_status", "status"): {"ok", "rejected", "error"},
+    ("agentmesh_agent_connections", "state"): {"active", "draining", "missing"},
     ("agentmesh_node_routers", "state"): {"attached", "wanted"},
     ("agentmesh_node_facade_rejections", "reason"): {
         *("peer_revoked", "provider_backoff", "label_mismatch", "label_unattested"),
@@ -98,7 +116,15 @@ BY_LABEL = {  # what one label is, each from the start
         *("health", "service-registry", "egress", "models", "completions", "mcp", "other"),
     },
 }
-COME_LATER = {"agentmesh_node_inference_tokens"}  # nobody knows the models before they answer
+COME_LATER = {  # nobody knows the models before they answer, nor the agents before they come
+    "agentmesh_node_inference_tokens",
+    "tunnelmesh_agent_connections",
+    "tunnelmesh_agent_connection_capacity",
+    "tunnelmesh_agent_active_streams",
+    "tunnelmesh_agent_connection_rtt",
+    "tunnelmesh_agent_connection_scale_decisions",
+    "tunnelmesh_agent_selection",
+}
 BUCKET = "le"
 
 
@@ -126,7 +152,7 @@ def check(text: str, names: Names) -> None:
 def test_the_document_has_them_all_with_their_labels() -> None:
     rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", DOCUMENT.read_text(), re.MULTILINE)
     written = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
-    promised = {name.split()[1]: set(labels) for names in (ROUTER, NODE) for name, labels in names.items()}
+    promised = {name.split()[1]: set(labels) for names in (ROUTER, NODE, AGENT) for name, labels in names.items()}
     assert written == promised
 
 

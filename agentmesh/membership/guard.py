@@ -53,7 +53,7 @@ class Sendable(Interface):
 class Refuse(Interface):
     """Makes such an answer."""
 
-    def __call__(self, status: int, error: str, text: str, challenge: str) -> Sendable: ...
+    def __call__(self, status: int, error: str, text: str, challenge: str, /) -> Sendable: ...
 
 
 @attrs.frozen

@@ -19,7 +19,8 @@ from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.control_plane.serving import serve_http
 from agentmesh.runtime.durations import Durations
 
-Page = Callable[[Request], Any]  # gives what JSON can hold, or awaits it; a ValueError is the asker's fault
+# Gives what JSON can hold or an answer of its own, or awaits it; a ValueError is the asker's fault.
+Page = Callable[[Request], Any]
 Value = float | Mapping[Any, float]
 
 
@@ -122,7 +123,8 @@ def _shown(page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         try:
             content = page(request)
-            return JSONResponse(await content if inspect.isawaitable(content) else content)
+            content = await content if inspect.isawaitable(content) else content
+            return content if isinstance(content, Response) else JSONResponse(content)
         except ValueError as exc:
             return JSONResponse({"error": str(exc)}, 400)
 

@@ -8,7 +8,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from agentmesh.abc import Admission
-from agentmesh.membership.pages import Family, Gauges, Timing, make_pages
+from agentmesh.membership.pages import Family, Gauges, Page, Timing, make_pages
+from agentmesh.pool.metrics import METRICS, Samples, router_samples
+from agentmesh.router.agents_api import invariants_answer
 from agentmesh.router.relay_metrics import RELAY_PREFIX, relay_families
 from agentmesh.router.router import Router
 from agentmesh.runtime.session import MuxSession
@@ -19,12 +21,17 @@ REFUSED = {"per_ip_limit": "per_ip_limit", "rate_limit": "rate_limit", "handshak
 
 
 def router_pages(router: Router) -> Starlette:
-    """`/metrics`, `/healthz`, `/readyz` and `/debug/members`."""
+    """`/metrics`, `/healthz`, `/readyz`, `/debug/members` and `/debug/invariants`."""
     registry = CollectorRegistry()
     registry.register(Gauges(PREFIX, lambda: _families(router)))
     registry.register(Gauges(RELAY_PREFIX, lambda: relay_families(router.relay)))
     registry.register(Gauges(RESOURCES_PREFIX, lambda: _resources(router)))
-    return make_pages(registry, lambda: router.is_ready, {"members": lambda request: _members(router, request)})
+    registry.register(Samples(METRICS, lambda: router_samples(router.agents.service.table)))
+    pages: dict[str, Page] = {
+        "members": lambda request: _members(router, request),
+        "invariants": lambda _: invariants_answer(router.agents),
+    }
+    return make_pages(registry, lambda: router.is_ready, pages)
 
 
 def _families(router: Router) -> Iterator[Family | Timing]:
