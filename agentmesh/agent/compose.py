@@ -99,7 +99,6 @@ async def open_agent(
             None. `transports` that are given have their own.
         wall_clock: seconds since 1970.
     Raises:
-        ConfigError: the settings contradict each other.
         AddressError: the control plane's URL is none, or an outbound proxy's.
         CredentialError: no credential to resume with, and no token; or none with the label that makes this process one
             of the agent's.

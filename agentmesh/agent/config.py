@@ -7,7 +7,7 @@ import attrs
 from agentmesh.agent.server_url import ServerUrl
 from agentmesh.membership import Enrollment
 from agentmesh.pool.agent.access import AccessPolicy
-from agentmesh.pool.agent.config import AgentConfig, ConfigError
+from agentmesh.pool.agent.config import AGENT_LABEL, AgentConfig, ConfigError
 from agentmesh.pool.agent.serving import ServingLimits
 from agentmesh.protocols.pool.fields import is_identifier
 from agentmesh.runtime.config import HostConfig
@@ -39,6 +39,8 @@ class AgentProcessConfig:
             raise ConfigError(f"agent.id: {self.agent.id[:50]!r} is no identifier; letters, digits, '.', '_' and '-'")
         if self.agent.instance_id and not is_identifier(self.agent.instance_id):
             raise ConfigError("agent.instance_id is no identifier")
+        if self.enrollment.labels.get(AGENT_LABEL, self.agent.id) != self.agent.id:
+            raise ConfigError(f"the label {AGENT_LABEL} is the agent's ID, {self.agent.id}, and cannot be another")
         if self.agent.server_url:
             ServerUrl.parse(self.agent.server_url)
 

@@ -11,22 +11,16 @@ from agentmesh.control_plane.errors import RequestRefusedError
 from agentmesh.credentials import ROLE_NODE, Credential
 from agentmesh.errors import CredentialError
 from agentmesh.membership import Enrollment, Membership, StateDir, open_membership
-from agentmesh.pool.agent.config import AGENT_LABEL, ConfigError
+from agentmesh.pool.agent.config import AGENT_LABEL
 from agentmesh.transports.proxy import ProxyRules
 
 logger = logging.getLogger(__name__)
 
 
 def enrollment_of(config: AgentProcessConfig) -> Enrollment:
-    """How the process enrolls: as a node, and with the label that makes it one of the agent's.
-
-    Raises:
-        ConfigError: it asks for another agent's label.
-    """
-    enrollment, agent_id = config.enrollment, config.agent.id
-    if enrollment.labels.get(AGENT_LABEL, agent_id) != agent_id:
-        raise ConfigError(f"the label {AGENT_LABEL} is the agent's ID, {agent_id}, and cannot be another")
-    labels = {**enrollment.labels, AGENT_LABEL: agent_id}
+    """How the process enrolls: as a node, and with the label that makes it one of the agent's."""
+    enrollment = config.enrollment
+    labels = {**enrollment.labels, AGENT_LABEL: config.agent.id}
     return attrs.evolve(enrollment, role=enrollment.role or ROLE_NODE, labels=labels)
 
 
@@ -62,7 +56,7 @@ async def open_standing(
 
     Raises:
         CredentialError: the policy does not allow the label; besides what `open_membership` raises.
-        ConfigError, StateError, IdentityError, OSError: the labels; the state folder.
+        StateError, IdentityError, OSError: the state folder.
     """
     state, enrollment = StateDir(config.state_dir), enrollment_of(config)
     opening = open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock, proxies=proxies)
