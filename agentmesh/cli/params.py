@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.credentials import ROLES
@@ -142,6 +143,12 @@ def logging_options(command: F) -> F:
         callback=_configure,
         help="Log what is at least this grave, on standard error. LOG_FORMAT=json in the environment gives JSON lines.",
     )(command)
+
+
+def quieter_logs(level: str) -> None:
+    """Log what is at least this grave, unless --log-level or the environment says otherwise."""
+    if click.get_current_context().get_parameter_source("log_level") is ParameterSource.DEFAULT:
+        configure_logging(level, os.environ.get("LOG_FORMAT", "text"))
 
 
 def _configure(_: click.Context, __: click.Parameter, level: str) -> None:

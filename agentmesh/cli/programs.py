@@ -13,6 +13,7 @@ PROGRAMS = {  # and what each is for, in its own words: no program is imported t
     "bench": "Have many members join a mesh, and see how it bears them.",
     "control-plane": "Run the control plane: it admits members, lists routers.",
     "demo": "Watch a mesh of six processes on this machine at work.",
+    "forward": "Lead ports of this machine to targets beside AGENT.",
     "node": "Run a node: a member that serves what runs beside it.",
     "one": "Run a whole mesh in one process, for a laptop.",
     "router": "Run a router: it relays for members what it cannot read.",

@@ -27,10 +27,11 @@ Two agents, each in a program of its own as a rule:
 
 `open_node` enrolls (or resumes, with `state_dir`), attaches to routers and gives a `Node`, which is up until its block
 ends. What it serves is an ASGI application or the URL of a server; `http_client` is an `httpx.AsyncClient`,
-`http_client2` the same for httpx2, and `open_stream` speaks any other protocol. A call that the mesh cannot carry is an
-answer with an X-Mesh-Error header: 502 the peer cannot be reached, 503 this node holds no router, 403 the peer does not
-take our credential, 404 it has no such service. A node that loses its routers goes on and finds others; one whose
-credential ends and is not renewed raises CredentialError, in an ExceptionGroup, out of its block.
+`http_client2` the same for httpx2, `open_tunnel` leads to a port that an agent of many connections reaches, and
+`open_stream` speaks any other protocol. A call that the mesh cannot carry is an answer with an X-Mesh-Error header: 502
+the peer cannot be reached, 503 this node holds no router, 403 the peer does not take our credential, 404 it has no such
+service. A node that loses its routers goes on and finds others; one whose credential ends and is not renewed raises
+CredentialError, in an ExceptionGroup, out of its block.
 
 `run_node` takes a `NodeConfig` with every setting, and transports. Below:
 
@@ -46,6 +47,7 @@ discovery    who serves something, one after the other
 attachments  holding routers: dial, reservation, replacement
 pages        what an operator sees of it
 paths        how to reach another member
+tunnels      how to reach a target beside an agent
 reachability … and whether it is reached without a router
 """
 
@@ -53,5 +55,15 @@ from agentmesh.node.compose import open_node, run_node, run_node_as
 from agentmesh.node.config import NodeConfig
 from agentmesh.node.node import Node
 from agentmesh.node.reachability import Reachability
+from agentmesh.node.tunnels import TunnelError, TunnelTarget
 
-__all__ = ["Node", "NodeConfig", "Reachability", "open_node", "run_node", "run_node_as"]
+__all__ = [
+    "Node",
+    "NodeConfig",
+    "Reachability",
+    "TunnelError",
+    "TunnelTarget",
+    "open_node",
+    "run_node",
+    "run_node_as",
+]

@@ -29,6 +29,7 @@ from agentmesh.node.node import Node, addresses_of
 from agentmesh.node.paths import Paths
 from agentmesh.node.reachability import DirectAddresses
 from agentmesh.node.selection import Selection
+from agentmesh.node.tunnels import Tunnels
 from agentmesh.protocols import auth, http, identify, ping
 from agentmesh.protocols.directory import DirectoryClient
 from agentmesh.protocols.floodsub import Floodsub, Policy, Role
@@ -102,8 +103,7 @@ async def run_node_as(
         rng: chooses among routers and spreads requests; the operating system's when it is None.
         security: as for `open_host`; the others as for `run_node`.
     """
-    rng = rng or SystemRandom()
-    direct = standard_transports() if transports is None else transports
+    rng, direct = rng or SystemRandom(), standard_transports() if transports is None else transports
     book, services, relay = admission_book(membership), ServiceTable(), _relay_client(config, direct)
     catalogue = Catalogue(config.routers, rng, Selection(config.router_selector, config.router_prefer))
     admissions, goaways = RouterAdmissions(membership, catalogue, rng), GoAways(catalogue)
@@ -139,6 +139,7 @@ async def run_node_as(
         directory = DirectoryClient(host.open_stream, lambda: attachments.routers)
         paths, here = Paths(host, catalogue, directory, direct=reached.is_auto), Here(services, host.peer)
         calls = make_calls(membership, paths, directory, here, config.require_labels)
+        tunnels = Tunnels(host, lambda: attachments.routers, rng)
         idle = IdleSessions(host, catalogue, goaways.circuits_through, config.idle_timeout)
         for work in (membership.run, attachments.run, rules.run, partial(news.run, floodsub), here.run, idle.run):
             nursery.start_soon(work)
@@ -146,7 +147,7 @@ async def run_node_as(
         async with announcing(announcer, host.peer, attachments, reached):
             await _wait_ready(attachments, rules, config.ready_timeout)
             parts = reached, floodsub, announcer, directory, rules, services
-            yield Node(host, membership, attachments, *parts, paths, calls)
+            yield Node(host, membership, attachments, *parts, paths, calls, tunnels)
 
 
 def _relay_client(config: NodeConfig, transports: Sequence[Transport]) -> RelayClient:

@@ -18,6 +18,7 @@ from agentmesh.node.discovery import Discovery, with_labels
 from agentmesh.node.figures import ApiFigures
 from agentmesh.node.paths import Paths
 from agentmesh.node.reachability import DirectAddresses
+from agentmesh.node.tunnels import Tunnels, TunnelTarget
 from agentmesh.protocols.directory import DEFAULT_LIMIT, DirectoryClient, Found, service_key
 from agentmesh.protocols.directory.wire import MAX_PROVIDERS
 from agentmesh.protocols.floodsub import MAX_UNREAD, Floodsub, TopicReader
@@ -47,6 +48,7 @@ class Node:
         announcer: what it tells the directory of itself.
         directory: asks its routers.
         calls: carries what `http_client` sends.
+        tunnels: lead to targets beside agents.
         figures: what programs of this machine ask of it.
     """
 
@@ -61,6 +63,7 @@ class Node:
     _services: ServiceTable
     _paths: Paths
     calls: NamedCalls
+    tunnels: Tunnels
     figures: ApiFigures = attrs.field(factory=ApiFigures)
 
     @property
@@ -136,6 +139,24 @@ class Node:
             RejectedError: our own limits; a refusal by the peer comes with the first `receive_some`.
         """
         return await self._paths.open_stream(peer, protocol)
+
+    async def open_tunnel(self, agent: str, target: str | TunnelTarget) -> Stream:
+        """A tunnel to a target that an agent reaches: `await node.open_tunnel("devbox", "tcp://db.internal:5432")`.
+
+        The agent is named by its ID, whichever processes and connections it has. Routers carry the bytes as they are.
+
+        Args:
+            agent: the agent's ID.
+            target: `tcp://host:port`, as the agent sees it.
+        Returns:
+            The stream, the caller's to close; its bytes are the target's.
+        Raises:
+            TunnelError: there is no tunnel; `result` says how far it got and why, `retryable` whether to try again.
+            NotConnectedError: this node is attached to no router.
+            AddressError: no such target, or no agent can be called so.
+        Cancellation: safe; no tunnel is left.
+        """
+        return await self.tunnels.open(agent, TunnelTarget.parse(target) if isinstance(target, str) else target)
 
     async def publish(self, topic: str, data: bytes) -> None:
         """Say something to all members that subscribe to a topic. Nobody waits for them to hear it.

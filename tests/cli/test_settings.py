@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from agentmesh.agent import AgentProcessConfig
-from agentmesh.cli import agent_run, control_plane, node, one, router
+from agentmesh.cli import agent_run, control_plane, forward, node, one, router
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.policy.model import Policy
+from agentmesh.forward import BindAddress, Forward, ForwardConfig
 from agentmesh.membership import Enrollment
-from agentmesh.node import NodeConfig, Reachability
+from agentmesh.node import NodeConfig, Reachability, TunnelTarget
 from agentmesh.one import OneConfig
 from agentmesh.pool.agent.access import Rule
 from agentmesh.pool.agent.config import AgentConfig
@@ -31,10 +32,14 @@ DEFAULTS: dict[str, tuple[ModuleType, Any]] = {
     "agent": (agent_run, AgentProcessConfig(enrollment=ENROLLMENT, agent=AgentConfig(id="devbox"))),
     "control-plane": (control_plane, Config()),
     "one": (one, OneConfig()),
+    "forward": (forward, ForwardConfig(node=NodeConfig(enrollment=ENROLLMENT), agent="devbox")),
 }
+ARGUMENTS = {"forward": ("devbox", "tcp://h:8", "--listen", "127.0.0.1:7")}  # what a program does not run without
 NEEDED = {"agent": "agent-id: devbox\n"}  # what a file has to say besides
 SITE = "site: a"
 LISTEN = "/ip4/127.0.0.1/tcp/7"
+HERE = BindAddress("127.0.0.1", 7)
+HERE_TO_H1 = Forward(HERE, TunnelTarget("h", 1))
 
 # By setting: its key, what a file says (FILE is one that is there), and what becomes of it.
 Case = tuple[str, str, object]
@@ -112,6 +117,19 @@ SETTINGS: dict[str, dict[str, Case]] = {
         "serving.max_dials": ("max-dials", "5", 5),
         "serving.max_pending_dials": ("max-pending-dials", "5", 5),
     },
+    "forward": {
+        **{f"node.{name}": case for name, case in MEMBER.items() if name.startswith(("enrollment.", "state_dir"))},
+        "node.routers": ("routers", "3", 3),
+        "node.router_selector": ("router-selector", f"{{{SITE}}}", {"site": "a"}),
+        "node.router_prefer": ("router-prefer", f"{{{SITE}}}", {"site": "a"}),
+        "node.ready_timeout": ("ready-timeout", "1s", 1.0),
+        "forwards": ("forward", f"[{HERE}=tcp://h:1]", (HERE_TO_H1, Forward(HERE, TunnelTarget("h", 8)))),
+        "socks": ("socks", f"'{HERE}'", HERE),
+        "http_proxy": ("http-proxy", f"'{HERE}'", HERE),
+        "password_path": ("password-path", f"/a\nsocks: '{HERE}'", Path("/a")),
+        "allow_remote": ("allow-remote", "true", True),
+        "max_connections": ("max-connections", "5", 5),
+    },
     "control-plane": {
         "bind_address": ("bind-address", "h:1", "h:1"),
         "metrics_address": ("metrics-addr", "h:1", "h:1"),
@@ -155,6 +173,10 @@ REASONS: dict[str, dict[str, str]] = {
         "enrollment.role": "an agent is a node",
         "host.connections.": "it is dialled by nobody, and agent.connections says how many it dials",
     },
+    "forward": {
+        "agent": "what it is for: an argument",
+        "node.": "it serves nothing and calls nobody; the rest is a node's that does",
+    },
     "router": {
         "enrollment.role": "the program is the role",
         "host.connections.max_host_window_bytes": "it goes with max_held_bytes, and is not reached before it",
@@ -174,7 +196,7 @@ def leaves(value: Any, prefix: str = "") -> Iterator[str]:
     """The names of all settings, those of settings within settings behind a dot."""
     for field in attrs.fields(value.__class__):
         inner: Any = getattr(value, field.name)
-        if attrs.has(inner.__class__) and not isinstance(inner, Address | Policy):
+        if attrs.has(inner.__class__) and not isinstance(inner, Address | BindAddress | Policy):
             yield from leaves(inner, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name
@@ -200,7 +222,8 @@ def run_with(program: str, folder: Path, key: str, text: str, monkeypatch: pytes
 
     monkeypatch.setattr(module, "run_program", keep)
     monkeypatch.chdir(folder)
-    result = CliRunner().invoke(vars(module)["command"], ["--config", "config.yaml"], env={"AGENTMESH_ADMIN_TOKEN": ""})
+    arguments = [*ARGUMENTS.get(program, ()), "--config", "config.yaml"]
+    result = CliRunner().invoke(vars(module)["command"], arguments, env={"AGENTMESH_ADMIN_TOKEN": ""})
     assert result.exit_code == 0, result.output
     return found[0].args[0]
 
@@ -233,7 +256,7 @@ def test_without_a_file_the_settings_are_those_of_the_library(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, default = run_with(program, tmp_path, "log-level", "info", monkeypatch), DEFAULTS[program][1]
-    differ = {"state_dir", "admin_token"}
+    differ = {"state_dir", "node.state_dir", "forwards", "admin_token"}
     assert {name for name in leaves(config) if value_in(config, name) != value_in(default, name)} <= differ
 
 
