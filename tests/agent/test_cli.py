@@ -168,6 +168,15 @@ def test_a_process_that_cannot_get_in_says_so_in_one_line(
     assert said in result.stderr
 
 
+def test_a_proxy_that_is_none_is_one_line_that_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://user:s3cret@proxy:1080")
+    result = run(*ID, "--data-dir", str(tmp_path / "agent"), "--log-level", "error")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "agentmesh: HTTPS_PROXY: a proxy is reached by http or https, not by socks5\n"
+
+
 def test_help_says_of_every_option_what_it_does_and_what_it_is_by_default() -> None:
     assert "run" in CliRunner().invoke(main, ["agent", "--help"]).output
     result = run("--help")
