@@ -211,7 +211,8 @@ class AgentPool:
 
     def _refused(self, connection_id: str, ack: Ack) -> None:
         codes = [problem.code for problem in ack.errors]
-        logger.info("connection refused", extra={"connection": connection_id, "reason": codes})
+        reasons = " ".join(f"{problem.name}={problem.code}" for problem in ack.errors)
+        logger.warning("connection refused", extra={"connection": connection_id, "reason": reasons or "not said"})
         failure = Failure.AUTH if any(code in _CREDENTIAL_CODES for code in codes) else Failure.REFUSED
         self._fail(connection_id, failure, ack.retry_after_ms / 1000)
 
