@@ -235,7 +235,7 @@ class Controller:
             self._only_node = node
             return
         self._drain(slot, DrainReason.SCALE_DOWN, now)
-        self._add(now).redials = slot.redials + 1
+        self._add(-math.inf).redials = slot.redials + 1  # before all others: they wait to hear whether there is one
 
     def _postpone(self, slot: Slot, at: float) -> None:
         """Have a place wait. With no connection left all of them do: an outage is one outage."""
