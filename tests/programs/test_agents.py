@@ -42,7 +42,8 @@ class Target:
         with suppress(trio.BrokenResourceError):
             asked = await stream.receive_some()
             if asked == b"download":
-                return await self._send(stream)
+                await self._send(stream)
+                return
             while asked:
                 await stream.send_all(asked)
                 asked = await stream.receive_some()
