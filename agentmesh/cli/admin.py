@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import click
 
+from agentmesh.cli.admin_agents import agents
 from agentmesh.cli.admin_calls import AdminCalls, admin_command
 from agentmesh.cli.admin_policy import policy
 from agentmesh.cli.params import token_options
@@ -19,6 +20,7 @@ def command() -> None:
     """Run the mesh: tokens, enrollments, policy, bans."""
 
 
+command.add_command(agents)
 command.add_command(policy)
 
 

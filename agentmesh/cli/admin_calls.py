@@ -48,15 +48,20 @@ class AdminCalls:
 
     def show(self, answer: object, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """The answer itself as JSON, or a table of it."""
-        if self.as_json:
-            click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
-            return
-        # What is not shown on a screen is read by programs, which want every row whole on its line.
-        console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
-        table = Table(*(Column(name, overflow="fold") for name in columns), box=None, header_style="bold")
-        for row in rows:
-            table.add_row(*map(_cell, row))
-        console.print(table)
+        show(answer, columns, rows, self.as_json)
+
+
+def show(answer: object, columns: Sequence[str], rows: Sequence[Sequence[object]], as_json: bool) -> None:
+    """Print an answer as JSON, or a table of it."""
+    if as_json:
+        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        return
+    # What is not shown on a screen is read by programs, which want every row whole on its line.
+    console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
+    table = Table(*(Column(name, overflow="fold") for name in columns), box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    console.print(table)
 
 
 def admin_command(command: F) -> F:

@@ -1,6 +1,8 @@
 """`agentmesh router`."""
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,13 @@ import trio
 
 from agentmesh.cli.config_file import config_option
 from agentmesh.cli.membership import address, enrollment, membership_options, run_member
-from agentmesh.cli.params import data_dir_option, duration, logging_options, metrics_option
+from agentmesh.cli.params import bind_address, data_dir_option, duration, logging_options, metrics_option
 from agentmesh.cli.program import STOP_TIMEOUT, run_program
 from agentmesh.cli.router_agents import AgentBounds, agents_options
 from agentmesh.cli.router_bounds import Bounds, bounds_options
 from agentmesh.membership.pages import serve_pages
 from agentmesh.router import Router, RouterConfig, open_router
+from agentmesh.router.agents_admin import serve_admin
 from agentmesh.router.config import DEFAULT_LISTEN
 from agentmesh.router.pages import router_pages
 from agentmesh.runtime.config import HostConfig
@@ -24,6 +27,10 @@ from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address
 
 logger = logging.getLogger(__name__)
+
+ADMIN_TOKEN_FILE = "admin-token"
+
+ServeAdmin = Callable[[Router], AbstractAsyncContextManager[str | None]]
 
 
 @click.command("router")
@@ -68,7 +75,21 @@ logger = logging.getLogger(__name__)
 )
 @bounds_options
 @agents_options
-@metrics_option("/debug/members")
+@metrics_option("/debug/members", "/debug/invariants")
+@click.option(
+    "--admin-addr",
+    metavar="HOST:PORT",
+    callback=bind_address,
+    help="Serve the admin API about agents here, for whoever shows the token.",
+)
+@click.option(
+    "--admin-api-token-path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="AGENTMESH_ROUTER_ADMIN_TOKEN_PATH",
+    show_envvar=True,
+    help="The file with that token; made when it is not there. By default admin-token in the data folder.",
+)
 @logging_options
 def command(
     control_plane: str,
@@ -83,6 +104,8 @@ def command(
     shutdown_lease_ttl: float,
     retry_budget: float,
     metrics_addr: str | None,
+    admin_addr: str | None,
+    admin_api_token_path: Path | None,
     **rest: Any,
 ) -> None:
     """Run a router: it relays for members what it cannot read.
@@ -109,12 +132,16 @@ def command(
         directory=bound.directory(),
         agents=agents,
     )
+    admin = partial(
+        serve_admin, bind_address=admin_addr, token_path=admin_api_token_path or data_dir / ADMIN_TOKEN_FILE
+    )
     run_program(
-        partial(_serve, config, metrics_addr), stop_timeout=STOP_TIMEOUT + max(shutdown_lease_ttl, agents.drain_timeout)
+        partial(_serve, config, metrics_addr, admin),
+        stop_timeout=STOP_TIMEOUT + max(shutdown_lease_ttl, agents.drain_timeout),
     )
 
 
-async def _serve(config: RouterConfig, metrics_addr: str | None, stop: trio.Event) -> None:
+async def _serve(config: RouterConfig, metrics_addr: str | None, serve_admin_to: ServeAdmin, stop: trio.Event) -> None:
     async def serve(router: Router) -> None:
         await nursery.start(pages, router)
         logger.info("serving", extra={"peer": str(router.peer), "addresses": " ".join(map(str, router.addresses))})
@@ -123,9 +150,11 @@ async def _serve(config: RouterConfig, metrics_addr: str | None, stop: trio.Even
 
     async def pages(router: Router, task_status: trio.TaskStatus[None]) -> None:
         """They are there until the router is gone: what it does last is seen."""
-        async with serve_pages(router_pages(router), metrics_addr) as url:
+        async with serve_pages(router_pages(router), metrics_addr) as url, serve_admin_to(router) as admin_url:
             if url is not None:
                 logger.info("metrics", extra={"url": url})
+            if admin_url is not None:
+                logger.info("admin API", extra={"url": admin_url})
             task_status.started()
             await trio.sleep_forever()
 

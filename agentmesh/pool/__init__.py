@@ -5,4 +5,5 @@ router    a router's side: connections registered, chosen for each stream, let g
 registry  which router serves which connection, kept where every router sees it
 copying   bytes both ways
 metrics   what both sides show
+admin_client    what operators' programs ask a router with
 """

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agentmesh.errors import MeshError
+from agentmesh.pool.admin_client import PREFIX
 from agentmesh.pool.router.audit import Action, AuditEvent
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.pool.router.invariants import violations
@@ -29,7 +30,6 @@ from agentmesh.router.agents_lookup import Found, OfAgents, find_agent
 from agentmesh.router.agents_problems import EXCEPTION_HANDLERS, RefusedError
 from agentmesh.router.agents_stream import EventStream
 
-PREFIX = "/api/v1/agents"
 DEFAULT_LIMIT = 100  # agents on a page
 MAX_LIMIT = 1000
 CLOSE_TIMEOUT = 10.0  # seconds that the router of a connection may take to say that it closes it

@@ -8,13 +8,13 @@ import attrs
 import trio
 from starlette.requests import Request
 
+from agentmesh.pool.admin_client import HEARTBEAT_INTERVAL
 from agentmesh.pool.router.audit import AuditEvent
 from agentmesh.pool.router.views import Moment, View
 from agentmesh.protocols.http import Receive, Scope, Send
 from agentmesh.router.agents_events import AgentEvents, Happened, Listener, Missed
 from agentmesh.router.agents_problems import RefusedError
 
-HEARTBEAT_INTERVAL = 15.0  # seconds in which nothing happens, after which the listener is told that we are there
 RETRY_MILLISECONDS = 3000  # after which a listener that was cut off comes again
 RETRY_AFTER_FULL = 10  # seconds
 HEADERS = [

@@ -10,9 +10,10 @@ import attrs
 import httpx
 import trio
 
+from agentmesh.pool.admin_client import PREFIX
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.router import Router
-from agentmesh.router.agents_api import PREFIX, AgentsApi
+from agentmesh.router.agents_api import AgentsApi
 
 
 def api_of(router: Router) -> ASGIApp:

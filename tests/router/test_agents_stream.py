@@ -3,12 +3,13 @@
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from agentmesh.pool.admin_client import HEARTBEAT_INTERVAL
 from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.pool.router.audit import Action, Audit, AuditEvent
 from agentmesh.pool.router.views import Moment
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.router.agents_events import AgentEvents
-from agentmesh.router.agents_stream import HEARTBEAT_INTERVAL, OVERFLOW, EventStream
+from agentmesh.router.agents_stream import OVERFLOW, EventStream
 from tests.router.agency import AGENT, open_agency
 from tests.router.operators import api_of, ask, open_hearing
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import attrs
 
 AGGREGATION_INTERVAL = 60.0  # seconds
+MAX_PENDING = 10_000  # entries that nobody has taken
 MAX_AGGREGATED = 4096  # credentials and reasons; beyond it the oldest is written down at once
 
 
@@ -56,7 +57,7 @@ class AuditEvent:
 class Audit:
     """The entries since they were last taken, at most `max_pending`; what goes beyond is counted in `lost`."""
 
-    def __init__(self, max_pending: int = 10_000) -> None:
+    def __init__(self, max_pending: int = MAX_PENDING) -> None:
         self.lost = 0
         self._max_pending = max_pending
         self._pending: list[AuditEvent] = []
