@@ -71,9 +71,6 @@ class Admissions:
         self._changed = Signal()
         self._host: Host
 
-    def __len__(self) -> int:
-        return len(self._standings)
-
     def bind(self, host: Host) -> None:
         """Follow the sessions of a host, and the renewals of the credential."""
         self._host = host
