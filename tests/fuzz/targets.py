@@ -4,8 +4,6 @@ Targets that take a stream take its cut points from the bytes as well, so that a
 shows. `seeds` are bytes that mean something to a target: where a fuzzer starts, and what every test run replays.
 """
 
-from collections.abc import Callable, Iterator
-
 import attrs
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -52,6 +50,8 @@ from agentmesh.runtime.yamux.states import SENDABLE
 from agentmesh.transports.proxy_connect import ConnectExchange
 from agentmesh.types import Address, PeerId, ProtocolId
 from agentmesh.wire.framing import FrameReader, encode_frame
+from tests.fuzz.fronts import FRONTS
+from tests.fuzz.target import Target, cut, pieces
 from tests.protocols.floodsub.vectors import VECTORS
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -61,39 +61,6 @@ OTHER, ANOTHER = PeerId.from_ed25519(b"o" * 32), PeerId.from_ed25519(b"a" * 32)
 SIGNER = SigningKey.from_bytes(bytes(range(32)))
 TRUSTED = TrustedKeys(frozenset({SIGNER.public}))
 NOW = 1_900_000_000.0
-
-
-@attrs.frozen
-class Target:
-    """One entrance for strangers' bytes.
-
-    Attributes:
-        run: takes the bytes; raises one of `allowed` or nothing.
-        allowed: the errors that blame whoever sent them.
-        seeds: bytes that mean something to it.
-    """
-
-    run: Callable[[bytes], None]
-    allowed: tuple[type[Exception], ...]
-    seeds: tuple[bytes, ...]
-
-    def __call__(self, data: bytes) -> None:
-        try:
-            self.run(data)
-        except self.allowed:
-            return
-
-
-def pieces(data: bytes) -> Iterator[bytes]:
-    """`data` in pieces, as long as its own first byte says."""
-    size = data[0] + 1 if data else 1
-    for start in range(1, len(data), size):
-        yield data[start : start + size]
-
-
-def cut(*messages: bytes) -> bytes:
-    """A seed for a target of `pieces`: everything in one piece, if it fits."""
-    return b"\xff" + b"".join(messages)
 
 
 def yamux(data: bytes) -> None:
@@ -331,6 +298,7 @@ TARGETS: dict[str, Target] = {
             *(b"a" + encode_closing(closing) for closing in Closing),
         ),
     ),
+    **FRONTS,
     "identify": Target(identify, REMOTE, (cut(encode_frame(encode_info(INFO))),)),
     "http": Target(http, REMOTE, (cut(b"POST /http/x/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),)),
     "directory_request": Target(

@@ -24,6 +24,7 @@ AS_ROOT = os.geteuid() == 0
 NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups") if AS_ROOT else ()
 WRAPPER = "libnss_wrapper.so"
+LIBRARIES = "usr/lib/*-linux-gnu*"  # of Debian's packages, below where they were unpacked or installed
 
 SERVER_CONFIG = """
 Port {port}
@@ -88,7 +89,9 @@ def _copy_programs(folder: Path) -> Path:
     paths = [line.partition(" => ")[2].partition(" (")[0] for line in listed.splitlines()]
     for path in [one for one in paths if one.startswith(str(UNPACKED))]:
         shutil.copy(path, folder)
-    shutil.copy(next(UNPACKED.glob(f"usr/lib/*-linux-gnu*/{WRAPPER}")), folder)
+    wrapper = next((path for root in (UNPACKED, Path("/")) for path in root.glob(f"{LIBRARIES}/{WRAPPER}")), None)
+    assert wrapper is not None, f"{WRAPPER} is missing: `make setup` brings it"
+    shutil.copy(wrapper, folder)
     return server
 
 
