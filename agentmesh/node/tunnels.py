@@ -30,7 +30,7 @@ class TunnelTarget:
     """Where a tunnel leads: a port of a host, as the agent sees it.
 
     Attributes:
-        host: a name in ASCII, or an IP address.
+        host: a name in ASCII and in lower case, or an IP address.
         port: from 1 to 65535.
     """
 
@@ -157,7 +157,7 @@ def _host(text: str) -> str:
     except ValueError:
         pass
     try:
-        name = text if text.isascii() else ascii_name(text)
+        name = text.lower() if text.isascii() else ascii_name(text)
     except UnicodeError:
         name = ""
     if len(name) > MAX_HOST_CHARS or not _NAME.fullmatch(name):

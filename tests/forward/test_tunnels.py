@@ -200,6 +200,7 @@ async def test_whoever_gives_up_leaves_no_tunnel(autojump_clock: MockClock) -> N
         ("TCP://192.0.2.7:1", "192.0.2.7", 1),
         ("tcp://[2001:DB8::0:7]:65535", "2001:db8::7", 65535),
         ("tcp://::1:22", "::1", 22),
+        ("tcp://DB.Internal:22", "db.internal", 22),
         ("tcp://my_host.:22", "my_host.", 22),
         ("tcp://bücher.example:443", "xn--bcher-kva.example", 443),
     ],
