@@ -11,12 +11,13 @@ from typing import NoReturn
 import attrs
 import trio
 
+from agentmesh.abc import Session
 from agentmesh.authorization import Call
 from agentmesh.credentials import Credential
 from agentmesh.errors import AddressError, CredentialError, DialError
 from agentmesh.membership import Membership
-from agentmesh.membership.rulebook import Rulebook
-from agentmesh.membership.shown import Admit, ShownCredentials
+from agentmesh.membership.shown import Admit
+from agentmesh.pool.agent.config import AGENT_LABEL
 from agentmesh.pool.registry import ConnectionRegistry, RegistryError, RegistryLimits
 from agentmesh.pool.router.attached import Bearer
 from agentmesh.pool.router.claims import ConnectionKey
@@ -50,7 +51,6 @@ from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.session import MuxSession
 from agentmesh.types import PeerId
 
-AGENT_LABEL = "agent"
 TOKEN_ID_DIGITS = 16  # of the hash of a credential, which is not told itself
 MAX_SPREAD = 5.0  # seconds in which the agents of a router that stops are told
 TOLD_PER_SECOND = 20.0
@@ -164,17 +164,15 @@ class Judge:
 
     Args:
         membership: the router's.
-        rules: the mesh's policy.
-        shown: the credentials of its members.
+        entrance: who is in, and with what.
     """
 
     _membership: Membership
-    _rules: Rulebook
-    _shown: ShownCredentials
+    _entrance: Entrance
 
-    def bearer(self, peer: PeerId) -> Bearer | None:
-        """Which agent a member's credential is for."""
-        credential = self._shown.get(peer)
+    def bearer(self, session: Session) -> Bearer | None:
+        """Which agent the credential is for that was shown on a session. Each connection shows its own."""
+        credential = self._entrance.shown.get(session.peer) if session in self._entrance.entered else None
         if credential is None:
             return None
         token_id = hashlib.sha256(credential.token).hexdigest()[:TOKEN_ID_DIGITS]
@@ -182,11 +180,11 @@ class Judge:
 
     def may_reach(self, client: PeerId, agent_id: str, request: Open) -> bool:
         """Whether the mesh's policy grants a member this target through this agent. The agent has rules of its own."""
-        credential = self._shown.get(client)
+        credential = self._entrance.shown.get(client)
         if credential is None:
             return False
         try:
-            self._rules.check(credential, None, agent_call(agent_id, request), self._membership.trusted)
+            self._entrance.rules.check(credential, None, agent_call(agent_id, request), self._membership.trusted)
         except CredentialError:
             return False
         return True
@@ -268,7 +266,7 @@ async def open_agents(
         if registry is None and config.registry is not None:
             limits = RegistryLimits(max_connections_per_agent=config.limits.max_connections_per_agent)
             registry = await stack.enter_async_context(_open_registry(config.registry, limits))
-        judge = Judge(membership, entrance.rules, entrance.shown)
+        judge = Judge(membership, entrance)
         node_id = str(membership.identity.peer)
         agents = Agents(config, node_id, judge, OtherRouters(entrance.federation), registry)
         stack.callback(agents.events.close)

@@ -1,9 +1,11 @@
 """Who gets into a router, and what is known of those who are in."""
 
 from random import Random
+from weakref import WeakSet
 
 import attrs
 
+from agentmesh.abc import Session, Stream
 from agentmesh.membership import Membership
 from agentmesh.membership.gate import admission_book, auth_policy
 from agentmesh.membership.rulebook import Rulebook
@@ -27,6 +29,7 @@ class Entrance:
         rules: the mesh's policy.
         shown: their credentials.
         handshakes: how they ended.
+        entered: the sessions on which one succeeded.
     """
 
     admissions: AdmissionBook
@@ -36,11 +39,18 @@ class Entrance:
     shown: ShownCredentials
     _membership: Membership
     handshakes: AuthStatistics = attrs.field(factory=AuthStatistics)
+    entered: WeakSet[Session] = attrs.field(factory=WeakSet[Session])
 
     def protocol(self, admit: Admit) -> Protocol:
         """The handshake. `admit` is called with whoever passes it; it is, or ends in, `shown.admit`."""
         policy = attrs.evolve(auth_policy(self._membership, self.admissions), admit=admit)
-        return attrs.evolve(auth.protocol(policy, statistics=self.handshakes), run=self.members.run)
+        handshake = auth.protocol(policy, statistics=self.handshakes)
+
+        async def serve(stream: Stream) -> None:
+            await handshake.serve(stream)  # which raises when it comes to nothing
+            self.entered.add(stream.session)
+
+        return attrs.evolve(handshake, serve=serve, run=self.members.run)
 
 
 def make_entrance(membership: Membership) -> Entrance:

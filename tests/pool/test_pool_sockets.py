@@ -42,7 +42,7 @@ WAYS: list[tuple[Callable[[], Transport], str]] = [
 async def pool_over(transport: Callable[[], Transport], address: str) -> AsyncGenerator[PoolService]:
     """A router, and an agent with three connections to it."""
     identity = Identity.generate()
-    service = PoolService(PoolTable("n1"), {identity.peer: Bearer("agent", "t")}.get)
+    service = PoolService(PoolTable("n1"), lambda _: Bearer("agent", "t"))
     settings = AgentSettings(
         agent_id="agent", instance=Instance("i1", "b1", is_kept=True), connections=ConnectionsConfig(min=3, max=3)
     )

@@ -207,7 +207,7 @@ async def open_cluster(
     bearers: dict[PeerId, Bearer] = {}
     table = PoolTable("n1", limits)
     lister = Lister(registry, table, KeeperConfig(), random.Random(seed)) if registry else None
-    service = PoolService(table, bearers.get, lister)
+    service = PoolService(table, lambda session: bearers.get(session.peer), lister)
     async with (
         open_host(
             identity=Identity.generate(),

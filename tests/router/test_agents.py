@@ -11,8 +11,23 @@ from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.pool.registry import NewConnection, Registered
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.pool.router.ingress import IngressConfig
-from agentmesh.protocols.pool import Closing, Code, ConnEpoch, Open, Stage, open_target
-from agentmesh.protocols.pool.open_wire import RELAY_ID
+from agentmesh.protocols.auth import AUTH_ID, authenticate
+from agentmesh.protocols.pool import (
+    POOL_ID,
+    RELAY_ID,
+    Ack,
+    AgentSide,
+    Closing,
+    Code,
+    ConnEpoch,
+    ErrorName,
+    Hello,
+    Open,
+    Stage,
+    open_control,
+    open_target,
+)
+from agentmesh.protocols.pool.events import Joined, Refused
 from agentmesh.router import Router
 from agentmesh.router.config import AgentsConfig
 from tests.pool.worlds import REFUSED, say
@@ -217,3 +232,27 @@ async def test_a_router_that_cannot_be_reached_closes_nothing(autojump_clock: Mo
         opening = await dial(await agency.client("c", near))
         assert (opening.result.stage, opening.result.code) == (Stage.RELAY, Code.NETWORK_UNREACHABLE)
         assert len(await agency.registry.list_active_by_agent(AGENT)) == 1
+
+
+async def test_each_connection_shows_a_credential_of_its_own(autojump_clock: MockClock) -> None:
+    async with open_agency() as agency:
+        router = await agency.router("r1")
+        agent = await agency.agent("i1")
+        hello = Hello(AGENT, "i1", "conn-2", epoch=ConnEpoch(1), revision=1)
+        acks: list[Ack] = []
+        for shows in (False, True):
+            session = await agent.host.connect_anew(router.peer, router.addresses)
+            if shows:
+                async with await session.open_stream(AUTH_ID) as stream:
+                    await authenticate(stream, token=agent.membership.token(), verify=agent.membership.verify)
+            async with (
+                await session.open_stream(POOL_ID) as stream,
+                open_control(AgentSide(trio.current_time()), stream) as control,
+            ):
+                control.tell(lambda machine: machine.send_hello(hello, trio.current_time()))
+                event = await control.next_event()
+                assert isinstance(event, Joined | Refused)
+                acks.append(event.ack)
+            await session.aclose()
+        assert [ack.registered for ack in acks] == [False, True]
+        assert [problem.code for problem in acks[0].errors] == [ErrorName.FORBIDDEN]

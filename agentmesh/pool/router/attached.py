@@ -6,18 +6,18 @@ from typing import Protocol as Interface
 import attrs
 import trio
 
+from agentmesh.abc import Session
 from agentmesh.errors import ErrorCode
 from agentmesh.pool.router.claims import Claim, ConnectionKey, Refusal
 from agentmesh.pool.router.connection import Connection
 from agentmesh.pool.router.leased import PooledStream
 from agentmesh.protocols.pool import ConnEpoch, Control, RouterSide
 from agentmesh.runtime.session import MuxSession
-from agentmesh.types import PeerId
 
 
 @attrs.frozen
 class Bearer:
-    """Whose credential a member was admitted with.
+    """Whose credential was shown on a session.
 
     Attributes:
         agent_id: that it is for (its label `agent`); None when for none.
@@ -28,7 +28,7 @@ class Bearer:
     token_id: str
 
 
-FindBearer = Callable[[PeerId], Bearer | None]
+FindBearer = Callable[[Session], Bearer | None]
 
 
 class Registrar(Interface):

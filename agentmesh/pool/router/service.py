@@ -52,7 +52,7 @@ class PoolService:
 
     Args:
         table: what they are kept in.
-        bearer: whose credential a peer was admitted with; None when it has none.
+        bearer: whose credential was shown on a session; None when none was.
         registrar: the registry of the cluster.
 
     Attributes:
@@ -107,7 +107,7 @@ class PoolService:
 
     async def _register(self, hello: Hello, stream: Stream, control: Control[RouterSide]) -> Registration | Refusal:
         now = trio.current_time()
-        bearer = self._bearer(stream.peer) or Bearer(None, "")
+        bearer = self._bearer(stream.session) or Bearer(None, "")
         claim = claim_of(hello, bound_to=bearer.agent_id, token_id=bearer.token_id, peer=str(stream.peer))
         if isinstance(claim, Refusal):
             strange = Claim(
@@ -234,12 +234,12 @@ class PoolService:
 
     def recheck(self, peer: PeerId) -> None:
         """A member has shown another credential: what it is for no longer ends."""
-        bearer = self._bearer(peer)
         for pool in self.table if peer in self.peers else ():
-            if bearer is None or bearer.agent_id != pool.agent_id:
-                for connection in pool.connections:
-                    if (link := attached_to(connection)).session.peer == peer:
-                        link.drop("its credential is for another agent")
+            for connection in pool.connections:
+                link = attached_to(connection)
+                bearer = self._bearer(link.session) if link.session.peer == peer else None
+                if link.session.peer == peer and (bearer is None or bearer.agent_id != pool.agent_id):
+                    link.drop("its credential is for another agent")
 
     def close_for_admin(self, key: ConnectionKey, timeout: float = ADMIN_TIMEOUT) -> Closing:
         """Let one life of one connection go, because an operator says so; its streams have so many seconds."""
