@@ -33,6 +33,14 @@ LINT: dict[str, tuple[str, ...]] = {
 }
 PYTEST = ("python", "-m", "pytest", "--hypothesis-profile=ci")
 COVERED = ("--cov", "--cov-report=", f"--cov-report=json:{COVERAGE_JSON}")
+MOST_WORKERS = 4  # each holds most of a gigabyte by its end
+
+
+def workers() -> tuple[str, ...]:
+    """A process for each processor. The tests of a file stay together."""
+    count = min(os.cpu_count() or 1, MOST_WORKERS)
+    return (f"--numprocesses={count}", "--dist=loadfile") if count > 1 else ()
+
 
 # Pure code has no excuse: every line and branch of these is run by the tests.
 FULLY_COVERED = (
@@ -147,7 +155,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         return 0 if run_pytest(arguments)[0].passed else 1
     outcomes = run_lint()
-    tests, closing = run_pytest(COVERED)
+    tests, closing = run_pytest((*COVERED, *workers()))
     outcomes += [tests, check_coverage()]
     print("\n".join(map(str, ["", *outcomes])))
     print(closing)
