@@ -15,6 +15,8 @@ trust.
     shown       what its members have shown to a host
     topics      who may talk on which topic
     gate        whom a member lets in, and who may call what
+    guard       the token of a port of its own
+    pages       what an operator sees of it
 """
 
 from agentmesh.membership.enrollment import Enrollment

@@ -10,6 +10,9 @@ links       … from router to router
 members     who is admitted
 departures  telling members to go elsewhere
 dialbacks   … whether they can be dialled
+agents_api, agents_lookup, agents_problems   agents and their connections, for operators
+agents_events, agents_stream                 … what befalls them, as it happens
+agents_admin                                 … the port where all that is
 router      the composition
 pages       what an operator sees of it
 """

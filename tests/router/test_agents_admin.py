@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
 from trio.testing import MockClock
 
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
+from agentmesh.membership.guard import load_or_create_token
 from agentmesh.pool.admin_client import PREFIX, RouterAdminError, open_router_admin
 from agentmesh.router.agents_admin import admin_app, serve_admin
 from tests.router.agency import AGENT, open_agency
@@ -41,6 +43,41 @@ async def test_the_token_opens_it_and_nothing_else_does(tmp_path: Path) -> None:
         async with serve_admin(router, None, tmp_path / "none") as nowhere:
             assert nowhere is None
         assert not (tmp_path / "none").exists()
+
+
+async def test_a_listener_that_leaves_is_gone_and_one_that_stays_does_not_hold_the_router_up(tmp_path: Path) -> None:
+    async with open_agency() as agency:
+        router = await agency.router("r1")
+        events, path = router.agents.events, tmp_path / "token"
+
+        async def serve(task_status: trio.TaskStatus[str]) -> None:
+            async with serve_admin(router, "127.0.0.1:0", path) as url:
+                assert url is not None
+                task_status.started(url)
+                await trio.sleep_forever()
+
+        async def listen(url: str) -> trio.SocketStream:
+            host, port = url.removeprefix("http://").split(":")
+            stream = await trio.open_tcp_stream(host, int(port))
+            head = f"GET {PREFIX}/events HTTP/1.1\r\nHost: r\r\nAuthorization: Bearer {load_or_create_token(path)}"
+            await stream.send_all(f"{head}\r\n\r\n".encode())
+            heard = b""
+            while b"retry:" not in heard:
+                heard += await stream.receive_some()
+            assert heard.startswith(b"HTTP/1.1 200")
+            return stream
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                url = await nursery.start(serve)
+                async with await listen(url):
+                    assert events.listeners == 1
+                while events.listeners:  # noqa: ASYNC110 - seen from outside
+                    await trio.sleep(0.01)
+                stays = await listen(url)
+                nursery.cancel_scope.cancel()  # as the program does when the router has gone
+            assert events.listeners == 0
+            await stays.aclose()
 
 
 async def test_a_program_hears_events(autojump_clock: MockClock) -> None:

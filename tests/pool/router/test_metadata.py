@@ -1,5 +1,6 @@
 import json
 
+from agentmesh.pool.registry import ConnectionLease
 from agentmesh.pool.router.claims import Claim
 from agentmesh.pool.router.connection import Connection
 from agentmesh.pool.router.metadata import METADATA_TTL, MetadataBook
@@ -43,6 +44,38 @@ def test_no_process_overwrites_another() -> None:
     assert view.items[0].value == "two"  # the freshest
     assert book.view("agent", connections, connections[:2], 2.0).items[0].value == "one"  # of those that are well
     assert book.view("agent", connections, [], 2.0).items[0].value == "two"
+
+
+def test_processes_that_are_connected_elsewhere_are_shown_without_items() -> None:
+    book = MetadataBook()
+    book.take("agent", "i1", said("one"), 0.0)
+    book.take("agent", "i2", said("two"), 9.0)
+    connections = [connection("i1", "c1")]
+    elsewhere = [
+        ConnectionLease(
+            agent_id="agent",
+            instance_id=instance_id,
+            connection_id=f"far-{instance_id}",
+            server_node_id="n2",
+            connection_epoch=ConnEpoch(1),
+            capabilities=(),
+            active_streams=0,
+            health_score=health,
+            expires_at=0.0,
+            stats_age=0.0,
+        )
+        for instance_id, health in (("i1", 0), ("i2", 0), ("i3", 50))
+    ]
+    view = book.view("agent", connections, connections, 10.0, elsewhere)
+    assert [
+        (one.instance_id, one.connection_count, one.is_healthy, one.is_local, one.is_old) for one in view.instances
+    ] == [
+        ("i1", 2, True, True, False),
+        ("i2", 1, False, False, True),
+        ("i3", 1, True, False, True),
+    ]
+    assert [len(one.items) for one in view.instances] == [1, 0, 0]
+    assert view.items[0].value == "one"  # of those that are here
 
 
 def test_what_is_old_is_shown_as_old_and_what_is_not_there_is_empty() -> None:
