@@ -173,10 +173,10 @@ async def _serve(config: ForwardConfig, stdio: TunnelTarget | None, stop: trio.E
         if stdio is not None:
             await _until(stop, partial(forward_stdio, open_tunnel, stdio))
             return
-        async with serve_forwards(open_tunnel, config):
+        async with serve_forwards(open_tunnel, config) as forwards:
             logger.info("forwarding", extra={"agent": config.agent, "routers": " ".join(map(str, node.routers))})
             await stop.wait()
-            logger.info("stopping")
+            logger.info("stopping", extra={"open": forwards.forwarder.statistics().open})
 
     await run_member(run_node(config.node), stop, serve)
 

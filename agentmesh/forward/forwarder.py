@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 REQUEST_TIMEOUT = 10.0  # seconds that a client of a proxy has to say where it wants to
 LINGER_TIMEOUT = 2.0  # seconds that a client has to take a refusal and to hang up
 STOP_TIMEOUT = 5.0  # seconds that connections have to end when the program stops
+TOO_MANY_TOLD = 1000  # the first connection too many is in the log, and every so many'th
 READ_BYTES = 16 * 1024
-
 
 NOT_CONNECTED = OpenResult(Stage.SELECTION, Code.AGENT_OFFLINE, retryable=True)
 
@@ -111,6 +111,8 @@ class Forwarder:
         Cancellation: it is cut.
         """
         if self._open >= self._max_connections:
+            if self._ended[Outcome.TOO_MANY] % TOO_MANY_TOLD == 0:
+                logger.warning("too many connections", extra={"limit": self._max_connections})
             self._ended[Outcome.TOO_MANY] += 1
             await cut(connection)
             return
@@ -156,8 +158,9 @@ class Forwarder:
         try:
             return await self._open_tunnel(target)
         except DialError as exc:
-            logger.warning("no tunnel", extra={"target": str(target), "reason": str(exc)})
-            return exc.result if isinstance(exc, TunnelError) else NOT_CONNECTED
+            result, trace = (exc.result, exc.trace_id) if isinstance(exc, TunnelError) else (NOT_CONNECTED, "")
+            logger.warning("no tunnel", extra={"target": str(target), "reason": str(exc), "trace": trace})
+            return result
 
     async def _carry(
         self, connection: trio.abc.HalfCloseableStream, tunnel: trio.abc.HalfCloseableStream, received: bytes = b""

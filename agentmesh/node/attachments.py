@@ -16,6 +16,7 @@ from agentmesh.node.admissions import ADMIT_ERRORS, RouterAdmissions
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.node.goaways import GoAways
 from agentmesh.protocols.goaway import Reason
+from agentmesh.protocols.pool import DIAL_ID
 from agentmesh.protocols.relay import ReservationGranted, keep_reservation
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.host import Host
@@ -198,13 +199,14 @@ class Attachments:
         """End the session to a router that sent us away: when others are held, and nothing is under way through it."""
         await self._leaving[session.peer].wait()
         with trio.move_on_after(LEAVE_TIMEOUT):
-            while self._needs(session.peer):  # noqa: ASYNC110 - seldom, and for seconds
+            while self._needs(session):  # noqa: ASYNC110 - seldom, and for seconds
                 await trio.sleep(LEAVE_LOOK)
         await session.aclose()
 
-    def _needs(self, router: PeerId) -> bool:
+    def _needs(self, session: MuxSession) -> bool:
         lacking = self.catalogue.is_short or len(self._held) < len(self.catalogue.attached)
-        return lacking or any(circuit.streams for circuit in self.goaways.circuits_through(router))
+        tunnels = any(stream.protocol == DIAL_ID for stream in session.streams)
+        return lacking or tunnels or any(circuit.streams for circuit in self.goaways.circuits_through(session.peer))
 
     async def _reserve(self, record: RouterRecord) -> NoReturn:
         """Be reachable through the router for as long as it is held."""

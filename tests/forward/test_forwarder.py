@@ -161,12 +161,15 @@ async def test_a_client_that_drips_has_no_more_time(autojump_clock: MockClock) -
     assert forwarder.statistics().ended[Outcome.NO_REQUEST] == 1
 
 
-async def test_no_tunnel_for_a_plain_port_is_a_cut(autojump_clock: MockClock) -> None:
+async def test_no_tunnel_for_a_plain_port_is_a_cut(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     forwarder = Forwarder(Tunnels(error=refusal(Code.AGENT_OFFLINE, Stage.SELECTION)).open)
     async with trio.open_nursery() as nursery:
         client = start(nursery, forwarder)
         assert await client.receive_some() == b""
     assert forwarder.statistics().ended[Outcome.NO_TUNNEL] == 1
+    [record] = caplog.records
+    assert vars(record)["reason"] == str(refusal(Code.AGENT_OFFLINE, Stage.SELECTION))
+    assert (vars(record)["target"], vars(record)["trace"]) == (str(TARGET), "trace-1")
 
 
 async def test_a_refusal_is_read_before_the_connection_ends(autojump_clock: MockClock) -> None:
@@ -190,7 +193,9 @@ async def test_a_node_without_a_router_is_a_503(autojump_clock: MockClock) -> No
         await client.aclose()
 
 
-async def test_one_connection_too_many_is_closed_at_once_and_counted(autojump_clock: MockClock) -> None:
+async def test_one_connection_too_many_is_closed_at_once_and_counted(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     tunnels, began = Tunnels(), trio.current_time()
     forwarder = Forwarder(tunnels.open, max_connections=2)
     async with trio.open_nursery() as nursery:
@@ -200,6 +205,7 @@ async def test_one_connection_too_many_is_closed_at_once_and_counted(autojump_cl
             assert await start(nursery, forwarder).receive_some() == b""
             assert forwarder.statistics().ended[Outcome.TOO_MANY] == count
         assert forwarder.statistics().open == 2
+        assert [record.message for record in caplog.records] == ["too many connections"]
         assert trio.current_time() == began
         await trio.aclose_forcefully(second)
         await wait_all_tasks_blocked()

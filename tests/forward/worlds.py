@@ -24,7 +24,7 @@ Serve = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 def refusal(code: Code, stage: Stage = Stage.CONNECT, retry_after_ms: int = 0) -> TunnelError:
-    return TunnelError("devbox", TARGET, OpenResult(stage, code, retry_after_ms=retry_after_ms))
+    return TunnelError("devbox", TARGET, OpenResult(stage, code, retry_after_ms=retry_after_ms), "trace-1")
 
 
 @attrs.define
