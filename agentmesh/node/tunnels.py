@@ -178,6 +178,8 @@ _WORDS_OF_CODES: dict[Code, str] = {
     Code.INTERNAL_ERROR: "something went wrong there",
 }
 _WORDS: dict[tuple[Stage, Code], str] = {
+    (Stage.AUTHORIZATION, Code.INTERNAL_ERROR): "the router has not read the policy of the mesh yet",
+    (Stage.SELECTION, Code.INTERNAL_ERROR): "the routers' registry does not answer",
     (Stage.POLICY, Code.FORBIDDEN): "the rules of the agent do not allow it",
     (Stage.RELAY, Code.NETWORK_UNREACHABLE): "the router is gone, or cannot reach the agent's",
     (Stage.DNS, Code.HOST_UNREACHABLE): "the agent finds no such host",

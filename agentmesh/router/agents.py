@@ -55,6 +55,8 @@ TOKEN_ID_DIGITS = 16  # of the hash of a credential, which is not told itself
 MAX_SPREAD = 5.0  # seconds in which the agents of a router that stops are told
 TOLD_PER_SECOND = 20.0
 
+_FORBIDDEN = OpenResult(Stage.AUTHORIZATION, Code.FORBIDDEN)
+_UNDECIDED = OpenResult(Stage.AUTHORIZATION, Code.INTERNAL_ERROR, retryable=True, retry_after_ms=1000)  # no policy yet
 _UNREACHABLE = Opening(OpenResult(Stage.RELAY, Code.NETWORK_UNREACHABLE, retryable=True))
 
 
@@ -83,7 +85,7 @@ class Agents:
         self.service = PoolService(table, judge.bearer, self.lister)
         elsewhere = RelayedOpens(self.lister, routers) if self.lister else None
         ingress = Ingress(self.service.opener, elsewhere, config.ingress)
-        self.streams = StreamServer(ingress, self.service.opener, judge.may_reach)
+        self.streams = StreamServer(ingress, self.service.opener, judge.judge)
         self.events = AgentEvents(table.audit, secrets.token_hex(4))
         self._config = config
         self._routers = routers
@@ -178,16 +180,19 @@ class Judge:
         token_id = hashlib.sha256(credential.token).hexdigest()[:TOKEN_ID_DIGITS]
         return Bearer(credential.labels.get(AGENT_LABEL), token_id)
 
-    def may_reach(self, client: PeerId, agent_id: str, request: Open) -> bool:
-        """Whether the mesh's policy grants a member this target through this agent. The agent has rules of its own."""
+    def judge(self, client: PeerId, agent_id: str, request: Open) -> OpenResult | None:
+        """Why the mesh's policy does not grant a member this target through this agent; None: it does.
+
+        The agent has rules of its own.
+        """
         credential = self._entrance.shown.get(client)
         if credential is None:
-            return False
+            return _FORBIDDEN
         try:
             self._entrance.rules.check(credential, None, agent_call(agent_id, request), self._membership.trusted)
-        except CredentialError:
-            return False
-        return True
+        except CredentialError as exc:
+            return _UNDECIDED if exc.reason == "undecided" else _FORBIDDEN
+        return None
 
 
 def agent_call(agent_id: str, request: Open) -> Call:

@@ -43,6 +43,7 @@ class Plane:
     Attributes:
         ttl: seconds that its credentials are good for.
         is_away: it answers nobody.
+        unanswered: calls that get no answer otherwise.
         patience: seconds that a call of it is tried for then.
         refuses: members that it does not honour any more.
         keys: what signs; the last of them mints.
@@ -59,6 +60,7 @@ class Plane:
     now: Callable[[], float] = wall_clock
     ttl: float = 24 * 3600.0
     is_away: bool = False
+    unanswered: set[str] = attrs.Factory(set[str])
     patience: float = 0.0
     refuses: set[PeerId] = attrs.Factory(set[PeerId])
     tokens: dict[str, str] = attrs.Factory(lambda: {NODE_TOKEN: ROLE_NODE, ROUTER_TOKEN: ROLE_ROUTER})
@@ -158,7 +160,7 @@ class Client:
     async def _call(self, name: str) -> None:
         self.plane.calls[name] += 1
         await trio.lowlevel.checkpoint()
-        if self.plane.is_away:
+        if self.plane.is_away or name in self.plane.unanswered:
             await trio.sleep(self.plane.patience)
             raise ControlPlaneUnavailableError("the control plane does not answer")
 

@@ -152,6 +152,20 @@ async def test_the_policy_decides_who_reaches_what_through_which_agent(autojump_
         assert agency.targets.reached == []
 
 
+async def test_a_router_that_has_not_read_the_policy_says_when_to_ask_again(autojump_clock: MockClock) -> None:
+    async with open_agency() as agency:
+        agency.fleet.plane.unanswered.add("rules")
+        router = await agency.router("r1")
+        await agency.agent("i1")
+        client = await agency.client("c", router)
+        opening = await dial(client)
+        assert (opening.result.stage, opening.result.code) == (Stage.AUTHORIZATION, Code.INTERNAL_ERROR)
+        assert (opening.result.retryable, opening.result.retry_after_ms) == (True, 1000)
+        agency.fleet.plane.unanswered.clear()
+        await trio.sleep(60)
+        await (await dialled(client)).aclose()
+
+
 async def test_the_agents_own_rules_hold_whichever_way_a_stream_comes(autojump_clock: MockClock) -> None:
     async with open_agency() as agency:
         near, far = await agency.router("r1"), await agency.router("r2")

@@ -26,14 +26,13 @@ from agentmesh.pool.router.selection import NotChosen, cheapest
 from agentmesh.pool.router.table import Pool
 from agentmesh.protocols.pool import Code, Open, Opening, OpenResult, Stage
 
-FORBIDDEN = OpenResult(Stage.AUTHORIZATION, Code.FORBIDDEN)
 AMBIGUOUS = OpenResult(Stage.SELECTION, Code.AGENT_OFFLINE)  # which of several agents is meant is nothing to guess
 UNLISTED = OpenResult(Stage.SELECTION, Code.INTERNAL_ERROR, retryable=True, retry_after_ms=1000)  # no registry answers
 
 NOBODY = NotChosen(Counter())
 
 Through = PooledStream | Stream | OpenResult
-May = Callable[[str], bool]
+Judge = Callable[[str], OpenResult | None]  # why a client may not use the agent of this very ID; None: it may
 
 
 class Elsewhere(Interface):
@@ -77,13 +76,13 @@ class Ingress:
         self._recent = RecentRemotes(elsewhere.remotes) if elsewhere else None
         self._config = config or IngressConfig()
 
-    async def open(self, agent: str, request: Open, may: May = lambda _: True) -> Through:
+    async def open(self, agent: str, request: Open, judge: Judge = lambda _: None) -> Through:
         """Open a stream to a target.
 
         Args:
             agent: in any case.
             request: the target; what else an open says is filled in.
-            may: whether the client may use the agent of this very ID.
+            judge: is asked whether the client may.
         Returns:
             The stream, the caller's to close; or why there is none. No connection that failed was given a byte.
         Cancellation: safe; no stream is left.
@@ -92,22 +91,22 @@ class Ingress:
             request = attrs.evolve(request, trace_id=secrets.token_hex(8))
         try:
             pool = self._table.lookup(agent)
-            if not may(pool.agent_id if pool else agent):
-                return FORBIDDEN
-            return await self._open(agent, pool, request, may)
+            if (refusal := judge(pool.agent_id if pool else agent)) is not None:
+                return refusal
+            return await self._open(agent, pool, request, judge)
         except AmbiguousAgentError:
             return AMBIGUOUS
 
-    async def _open(self, agent: str, pool: Pool | None, request: Open, may: May) -> Through:
+    async def _open(self, agent: str, pool: Pool | None, request: Open, judge: Judge) -> Through:
         attempts = self._opener.begin()
         if pool is not None and await self._spills(pool, request):
-            found = await self._open_elsewhere(agent, request, attempts, may)
+            found = await self._open_elsewhere(agent, request, attempts, judge)
             if not isinstance(found, NotChosen):
                 return found
         here = NOBODY if pool is None else await self._opener.open_here(pool, request, attempts)
         if not isinstance(here, NotChosen):
             return here
-        there = await self._open_elsewhere(agent, request, attempts, may)
+        there = await self._open_elsewhere(agent, request, attempts, judge)
         if not isinstance(there, NotChosen):
             return there
         return attempts.result or NotChosen(here.reasons + there.reasons).result
@@ -125,7 +124,7 @@ class Ingress:
         return any(score(one.load(), None) < cost for one in remotes)
 
     async def _open_elsewhere(
-        self, agent: str, request: Open, attempts: Attempts, may: May
+        self, agent: str, request: Open, attempts: Attempts, judge: Judge
     ) -> Stream | OpenResult | NotChosen:
         """By what the registry said a moment ago; and if that has come to nothing, once more by what it says now."""
         if self._elsewhere is None or self._recent is None:
@@ -141,8 +140,8 @@ class Ingress:
             chosen = self._pick_remote([one for one in listed if one.key not in attempts.elsewhere], request)
             if isinstance(chosen, NotChosen):
                 return chosen
-            if not may(chosen.agent_id):
-                return FORBIDDEN
+            if (refusal := judge(chosen.agent_id)) is not None:
+                return refusal
             opening = await self._elsewhere.open(chosen, _relayed(request, chosen), attempts.left)
             if opening.stream is not None:
                 return opening.stream

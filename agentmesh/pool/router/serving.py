@@ -21,7 +21,7 @@ from agentmesh.protocols.pool import (
 )
 from agentmesh.types import PeerId
 
-MayReach = Callable[[PeerId, str, Open], bool]
+JudgeOpen = Callable[[PeerId, str, Open], OpenResult | None]
 T = TypeVar("T")
 
 
@@ -31,18 +31,18 @@ class StreamServer:
     Args:
         ingress: opens for clients.
         opener: opens for other routers, on the connection that they name.
-        may_reach: whether a client may reach a target through an agent of this ID.
+        judge: why a client may not reach a target through the agent of this ID; None: it may.
 
     Attributes:
         dialled, relayed: what came of the opens of clients and of routers; every Code is there from the start, at 0.
     """
 
-    def __init__(self, ingress: Ingress, opener: Opener, may_reach: MayReach) -> None:
+    def __init__(self, ingress: Ingress, opener: Opener, judge: JudgeOpen) -> None:
         self.dialled = dict.fromkeys(Code, 0)
         self.relayed = dict.fromkeys(Code, 0)
         self._ingress = ingress
         self._opener = opener
-        self._may_reach = may_reach
+        self._judge = judge
 
     async def serve_dial(self, stream: Stream) -> None:
         """Serve one open of a client, to its end.
@@ -53,7 +53,7 @@ class StreamServer:
         request = await receive_open(stream, DIAL_ID)
         client = stream.peer
         found = await self._ingress.open(
-            request.agent_id, request, lambda agent_id: self._may_reach(client, agent_id, request)
+            request.agent_id, request, lambda agent_id: self._judge(client, agent_id, request)
         )
         await _pass(stream, found, self.dialled)
 
