@@ -78,7 +78,7 @@ async def find_agent(agents: OfAgents, name: str) -> Found:
         pool = table.get(name) or table.lookup(name)
         if pool is None and not is_identifier(name):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "no_identifier", "no agent can be called so")
-        leases, state = await _listed(agents.registry, name)
+        leases, state = await _listed(agents.registry, name, exact=table.get(name) is not None)
     except AmbiguousAgentError as exc:
         raise _ambiguous(exc.agent_ids) from exc
     if pool is None or (leases and not pool.by_id):
@@ -90,14 +90,16 @@ async def find_agent(agents: OfAgents, name: str) -> Found:
     return Found(pool.agent_id, pool, tuple(one for one in leases if one.agent_id == pool.agent_id), state)
 
 
-async def _listed(registry: ConnectionRegistry | None, name: str) -> tuple[tuple[ConnectionLease, ...], RegistryState]:
+async def _listed(
+    registry: ConnectionRegistry | None, name: str, exact: bool
+) -> tuple[tuple[ConnectionLease, ...], RegistryState]:
     """What the registry lists. Raises AmbiguousAgentError."""
     if registry is None:
         return (), RegistryState.NONE
     with trio.move_on_after(REGISTRY_TIMEOUT):
         try:
             try:
-                return await registry.list_active_by_agent(name), RegistryState.AVAILABLE
+                return await registry.list_active_by_agent(name, exact=exact), RegistryState.AVAILABLE
             except AmbiguousAgentError as exc:
                 if name not in exc.agent_ids:
                     raise

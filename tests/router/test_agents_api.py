@@ -101,6 +101,14 @@ async def test_without_the_registry_what_is_here_is_shown(autojump_clock: MockCl
             assert (await shown(api_of(router), "/nobody"))["online"] is False
 
 
+async def test_a_router_that_knows_no_other(autojump_clock: MockClock) -> None:
+    async with open_agency() as agency:
+        router = await agency.fleet.router("r1")
+        await agency.agent("i1")
+        view = await shown(api_of(router), f"/{AGENT}")
+        assert (view["registry"], view["online"], view["connections"][0]["leaseExpiresAt"]) == ("none", True, None)
+
+
 async def test_an_agent_that_is_not_there_is_offline_and_no_error(autojump_clock: MockClock) -> None:
     async with open_agency() as agency:
         app = api_of(await agency.router("r1"))
@@ -147,6 +155,9 @@ async def test_spellings_that_only_the_registry_knows(autojump_clock: MockClock)
         await agency.agent("i1", agent_id="box")
         assert (await ask(app, "/bOx")).status_code == 409
         assert [one["local"] for one in (await shown(app, "/box"))["connections"]] == [True]
+        for lease in await agency.registry.list_active_by_agent("box", exact=True):
+            await agency.registry.release_connection(lease.fence)
+        assert [one["local"] for one in (await shown(app, "/box"))["connections"]] == [True]  # listed or not
 
 
 async def test_what_processes_tell_of_themselves(autojump_clock: MockClock) -> None:

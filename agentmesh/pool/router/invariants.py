@@ -32,9 +32,9 @@ def violations(
     counted = sum(len(pool.by_id) + len(pool.places) for pool in table)
     if counted != len(table):
         found.append(f"{len(table)} connections are counted and {counted} are there")
-    limit = table.limits.max_connections_per_node
-    if 0 < limit < counted:
-        found.append(f"{counted} connections, above max_connections_per_node")
+    limit, held = table.limits.max_connections_per_node, sum(map(_places_held, table))
+    if 0 < limit < held:
+        found.append(f"{held} connections, above max_connections_per_node")
     found += _of_gauges(table)
     found += _of_keeper(table, keeper) if keeper is not None else ()
     found += _of_book(table, book) if book is not None else ()
@@ -49,13 +49,18 @@ def _of_pool(pool: Pool, table: PoolTable, now: float) -> list[str]:
         found.append(f"{pool.agent_id}: online is not what its connections say")
     if len(pool.fences) > limits.max_fences_per_agent:
         found.append(f"{pool.agent_id}: {len(pool.fences)} epochs remembered")
-    if len(pool.by_id) + len(pool.places) > 2 * limits.max_connections_per_agent:
+    if _places_held(pool) > 2 * limits.max_connections_per_agent:
         found.append(f"{pool.agent_id}: more connections than there may be")
     if pool.is_empty:
         found.append(f"{pool.agent_id}: a pool of nothing")
     if not _is_found_by_its_name(pool, table):
         found.append(f"{pool.agent_id}: not found by its name")
     return found
+
+
+def _places_held(pool: Pool) -> int:
+    """Connections that it has or will have: who comes again takes the place that it had."""
+    return len(pool.by_id.keys() | pool.places.keys())
 
 
 def _is_found_by_its_name(pool: Pool, table: PoolTable) -> bool:

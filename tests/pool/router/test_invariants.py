@@ -9,7 +9,9 @@ from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.pool.registry import Keeper, KeeperConfig, Kept, MemoryRegistry, NewConnection
 from agentmesh.pool.router.attached import attached_to
 from agentmesh.pool.router.claims import Reason
-from agentmesh.pool.router.invariants import violations
+from agentmesh.pool.router.connection import Input
+from agentmesh.pool.router.invariants import MAX_FOUND, violations
+from agentmesh.pool.router.limits import PoolLimits
 from agentmesh.pool.router.metadata import MetadataBook
 from agentmesh.pool.router.table import Pool, PoolTable
 from agentmesh.protocols.pool import ConnEpoch, Hello
@@ -130,6 +132,49 @@ def test_a_connection_that_is_not_in_its_place() -> None:
     del pool.fences["c1"]
     first.claim = claim("c1", 5, agent_id="other")
     assert any("not in its place" in text for text in violations(table, 0.0))
+
+
+def test_too_many() -> None:
+    table = PoolTable("n1", PoolLimits(max_connections_per_node=4, max_connections_per_agent=2, max_fences_per_agent=1))
+    connections = [join(table, claim(f"c{n}", agent_id=f"a{n % 2}")).connection for n in range(4)]
+    table.begin(claim("c1", 2, agent_id="a1"), 0.0)  # who comes again is not one more
+    assert violations(table, 0.0) == []
+    pool = table.get("a0")
+    assert pool is not None
+    pool.fences["x"] = pool.fences["y"] = (ConnEpoch(1), 100.0)
+    for n in range(3):
+        pool.by_id[f"more{n}"] = connections[0]
+    found = " ".join(violations(table, 0.0))
+    for text in ("above max_connections_per_node", "2 epochs remembered", "more connections than there may be"):
+        assert text in found
+    assert len(violations(table, 0.0)) <= MAX_FOUND
+
+
+def test_what_is_over_and_still_there() -> None:
+    table = PoolTable("n1")
+    first, second = join(table, claim("c1")).connection, join(table, claim("c2")).connection
+    lease = first.reserve(0.0, "")
+    second.leases.add(lease)
+    assert any("another's" in text for text in violations(table, 0.0))
+    second.leases.clear()
+    lease.end()
+    first.leases.add(lease)
+    assert any("streams that are over" in text for text in violations(table, 0.0))
+    first.leases.clear()
+    first.step(Input.CLOSE)
+    assert any("closed, and in the pool" in text for text in violations(table, 0.0))
+    pool = pool_of(table)
+    pool.by_id.clear()
+    assert any("a pool of nothing" in text for text in violations(table, 0.0))
+    pool.agent_id = "renamed"
+    assert any("not found by its name" in text for text in violations(table, 0.0))
+
+
+def test_agents_whose_names_differ_in_case_only_are_no_fault() -> None:
+    table = PoolTable("n1")
+    join(table, claim("c1", agent_id="Box"))
+    join(table, claim("c2", agent_id="box"))
+    assert violations(table, 0.0) == []
 
 
 def test_a_process_that_has_gone_and_is_known_still() -> None:
