@@ -25,6 +25,7 @@ MAIN_OPTIONS = {
     "router": ("--control-plane", "--bootstrap-token-path", "--data-dir", "--listen", "--external-addr"),
     "node": ("--control-plane", "--bootstrap-token-path", "--data-dir", "--service", "--routers"),
     "one": ("--data-dir", "--bind-address", "--listen"),
+    "forward": ("--socks", "--listen", "--forward", "--http-proxy", "--stdio", "--data-dir"),
     "demo": ("--file-mib",),
 }
 
@@ -69,6 +70,10 @@ def test_help_names_the_main_options(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_option_says_what_it_does_and_what_it_is_by_default(name: str) -> None:
     for option in PROGRAMS[name].params:
+        if isinstance(option, click.Argument):
+            shown = option.make_metavar(click.Context(PROGRAMS[name])).strip("[]")
+            assert shown in (PROGRAMS[name].help or ""), shown
+            continue
         assert isinstance(option, click.Option)
         assert option.help, option.name
         assert option.help.endswith(".") or "[default:" in option.help, option.help
@@ -104,6 +109,8 @@ def test_a_mistyped_option_is_one_line_with_the_right_one(name: str) -> None:
         (["router", "--tls-certificate-path", "/dev/null"], 1, "/dev/null: not a certificate and its key"),
         (["router", "--tls-certificate-path", "/missing"], 1, "cannot read the certificate /missing: No such file"),
         (["router", "--high-watermark", "9", "--low-watermark", "9"], 2, "low_watermark 9 is not below"),
+        (["forward", "devbox", "h:1", "--stdio"], 2, "'h:1' is no target"),
+        (["forward", "devbox", "--socks", "0.0.0.0:1080"], 2, "0.0.0.0:1080: other machines may reach that"),
         (["demo", "--file-mib", "0"], 2, "0 is not in the range"),
     ],
 )
