@@ -1,6 +1,7 @@
 """What a program listens on for others on this machine: each port with what its connections get."""
 
 import logging
+import socket
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -16,6 +17,8 @@ from agentmesh.forward.socks import SocksServer
 from agentmesh.runtime.nursery import open_background
 
 logger = logging.getLogger(__name__)
+
+PROBE_INTERVAL = 60  # seconds that a client says nothing before it is asked whether it is there; then each time again
 
 
 @attrs.frozen
@@ -93,8 +96,17 @@ def _wanted(
 
 
 async def _listen(address: BindAddress) -> Sequence[trio.SocketListener]:
-    """Listeners on every IP address of the host. Raises OSError."""
+    """Listeners on every IP address of the host; their connections notice a client that is gone without a word.
+
+    Raises:
+        OSError: the port is taken, or not ours.
+    """
     try:
-        return await trio.open_tcp_listeners(address.port, host=address.host)
+        listeners = await trio.open_tcp_listeners(address.port, host=address.host)
     except OSError as exc:
         raise OSError(exc.errno, f"cannot listen on {address}: {exc.strerror}") from exc
+    for listener in listeners:
+        listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in ((socket.TCP_KEEPIDLE, PROBE_INTERVAL), (socket.TCP_KEEPINTVL, PROBE_INTERVAL)):
+            listener.socket.setsockopt(socket.IPPROTO_TCP, option, value)
+    return listeners

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from agentmesh.forward import Forward, ForwardConfig, Outcome, serve_forwards
+from agentmesh.forward.ports import PROBE_INTERVAL
 from agentmesh.membership import StateError
 from agentmesh.node import TunnelTarget
 from agentmesh.protocols.pool import Code
@@ -114,6 +115,27 @@ async def test_all_of_much_arrives_and_comes_back() -> None:
             statistics = world.forwarder.statistics()
             assert (statistics.bytes_forth, statistics.bytes_back) == (BULK_BYTES, 32)
             assert statistics.ended[Outcome.WHOLE] == 1
+
+
+def timer_of(client: trio.SocketStream) -> tuple[str, float]:
+    """The timer of the other end of a connection, as the kernel shows it: which, and in how many seconds."""
+    ends = (client.socket.getpeername(), client.socket.getsockname())
+    wanted = [f"0100007F:{port:04X}" for _, port in ends]
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    [timer] = [row[5] for row in rows if row[1:3] == wanted]
+    kind, _, left = timer.partition(":")
+    return kind, int(left, 16) / 100
+
+
+async def test_a_client_that_is_silent_is_asked_whether_it_is_there() -> None:
+    keep_alive = "02"  # as long as nothing is under way
+    with trio.fail_after(PATIENCE):
+        async with open_loopback(echo) as world, await world.connect() as client:
+            await client.send_all(b"hello")
+            await read_exactly(client, 5)
+            while timer_of(client)[0] != keep_alive:
+                await trio.lowlevel.checkpoint()
+            assert timer_of(client)[1] <= PROBE_INTERVAL
 
 
 async def test_several_ports_each_with_its_target_and_proxies() -> None:
