@@ -42,6 +42,8 @@ class Mutation:
 TABLE, MODEL = "tests/pool/router/test_table.py", "tests/pool/router/test_table_model.py"
 CONTROLLER, CONTROLLERS = "tests/pool/agent/test_controller.py", "tests/pool/agent/test_controller_model.py"
 SELECTION, POOL = "tests/pool/router/test_selection.py", "tests/pool/test_pool.py"
+RELAY, RELAYS = "tests/pool/test_relay.py", "tests/pool/test_relay_model.py"
+FLOW, INGRESS = "tests/pool/test_flow.py", "tests/pool/router/test_ingress.py"
 
 MUTATIONS = {
     "M1": Mutation(
@@ -100,6 +102,34 @@ MUTATIONS = {
         "connection is None:",
         (POOL,),
     ),
+    "M7b": Mutation(
+        "what another router asks for is opened on any connection",
+        "agentmesh/pool/router/opening.py",
+        "        others = [one for one in pool.connections if one is not connection]",
+        "        others = list[Connection]()",
+        (RELAYS,),
+    ),
+    "M7c": Mutation(
+        "a connection that is not here is looked for at other routers",
+        "agentmesh/pool/router/serving.py",
+        "await self._opener.open_on(key, request), self.relayed)",
+        "await self._ingress.open(request.agent_id, request), self.relayed)",
+        (RELAYS,),
+    ),
+    "M7d": Mutation(
+        "a stream is relayed, and relayed again",
+        "agentmesh/pool/router/ingress.py",
+        "            if opening.stream is not None:\n                return opening.stream\n",
+        "            if opening.stream is not None and fresh:\n                return opening.stream\n",
+        (RELAYS,),
+    ),
+    "M7e": Mutation(
+        "what was refused for being old is asked for in the same way again",
+        "agentmesh/pool/router/ingress.py",
+        "if one.key not in attempts.elsewhere], request)",
+        "], request)",
+        (INGRESS,),
+    ),
     "M8": Mutation(
         "a frame counts as one, however long",
         "agentmesh/runtime/yamux/flow.py",
@@ -148,6 +178,20 @@ MUTATIONS = {
         "        slot.step(Input.DRAIN)\n        slot.at = now + min(timeout, DRAIN_TIMEOUT)\n",
         "        self._end(slot, CloseReason.DRAINED)\n",
         (CONTROLLER, POOL),
+    ),
+    "M17b": Mutation(
+        "the end of one way is the end of both",
+        "agentmesh/pool/copying.py",
+        "                ways[way] = True\n",
+        "                ways[way] = True\n                nursery.cancel_scope.cancel()\n",
+        (FLOW, RELAY),
+    ),
+    "M17c": Mutation(
+        "a stream that broke is closed as one that ended",
+        "agentmesh/pool/router/serving.py",
+        "    if copied.is_whole:\n",
+        "    if copied is not None:\n",
+        (RELAY,),
     ),
     "M18": Mutation(
         "what the router takes at most is not heard",

@@ -109,6 +109,7 @@ class Relays:
         assert count == 1
         assert self.relayed(Code.OK) == relayed + (owner != ingress), "not relayed just once"
         [*_, trace] = self.routers[ingress].agents.service.table.traces.of(AGENT).latest()
+        assert trace.chosen == key.connection_id, "not the one that was chosen"
         assert any((one.connection_id, one.epoch) == (key.connection_id, key.epoch) for one in trace.considered)
         return Through(opening.stream, self.agency.targets.held[-1], ingress, owner, key)
 

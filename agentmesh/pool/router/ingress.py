@@ -91,7 +91,7 @@ class Ingress:
             request = attrs.evolve(request, trace_id=secrets.token_hex(8))
         try:
             pool = self._table.lookup(agent)
-            if (refusal := judge(pool.agent_id if pool else agent)) is not None:
+            if (refusal := judge(pool.agent_id if pool else await self._spelt(agent))) is not None:
                 return refusal
             return await self._open(agent, pool, request, judge)
         except AmbiguousAgentError:
@@ -110,6 +110,16 @@ class Ingress:
         if not isinstance(there, NotChosen):
             return there
         return attempts.result or NotChosen(here.reasons + there.reasons).result
+
+    async def _spelt(self, agent: str) -> str:
+        """As other routers' agents are called: what may be reached does not depend on which router is asked."""
+        try:
+            listed = () if self._recent is None else await self._recent.get(agent)
+        except AmbiguousAgentError:
+            raise
+        except RegistryError:
+            return agent
+        return listed[0].agent_id if listed else agent
 
     async def _spills(self, pool: Pool, request: Open) -> bool:
         """Whether our connections cost so much that one of another router may be taken, and one costs less."""
