@@ -1,12 +1,13 @@
 """What a router takes of agents: the options of `agentmesh router` for their connections, and what they come to."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import attrs
 import click
 
-from agentmesh.cli.params import duration
+from agentmesh.cli.params import duration, secret_file
 from agentmesh.pool.router.ingress import IngressConfig
 from agentmesh.pool.router.limits import MAX_CONNECTIONS_PER_AGENT, PoolLimits
 from agentmesh.pool.router.remotes import RemotePolicy
@@ -15,6 +16,16 @@ from agentmesh.router.config import AgentsConfig
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULTS, LIMITS = AgentsConfig(), PoolLimits()
+
+
+def _checked(_: click.Context, __: click.Parameter, dsn: str | None) -> str | None:
+    """Refuse now what names no store. What reads it is imported only for that: it brings the libraries of databases."""
+    if dsn is not None:
+        try:
+            importlib.import_module("agentmesh.pool.registry.dsn").parse_registry_dsn(dsn)
+        except ValueError as exc:
+            raise click.BadParameter(str(exc)) from exc
+    return dsn
 
 
 def _count(flag: str, default: int, help: str, most: int | None = None) -> Callable[[F], F]:
@@ -27,8 +38,18 @@ OPTIONS = (
         metavar="DSN",
         envvar="AGENTMESH_AGENT_REGISTRY",
         show_envvar=True,
+        callback=_checked,
         help="Where routers tell each other which agents are connected to them: postgresql://, mysql://, mariadb:// or "
         "etcd://, or a file of SQLite. Without it, a router opens streams on its own connections only.",
+    ),
+    click.option(
+        "--agent-registry-path",
+        type=secret_file,
+        metavar="FILE",
+        envvar="AGENTMESH_AGENT_REGISTRY_PATH",
+        show_envvar=True,
+        callback=_checked,
+        help="A file with that URL, for one with a password in it.",
     ),
     _count(
         "--max-connections-per-agent",
@@ -94,6 +115,7 @@ class AgentBounds:
     """What the options say."""
 
     agent_registry: str | None
+    agent_registry_path: str | None
     max_connections_per_agent: int
     max_connections_per_token: int
     max_connections_per_node: int
@@ -116,7 +138,7 @@ class AgentBounds:
             max_streams_per_agent=self.max_streams_per_agent,
         )
         return AgentsConfig(
-            registry=self.agent_registry,
+            registry=self.agent_registry_path or self.agent_registry,
             limits=limits,
             ingress=IngressConfig(
                 remote_policy=RemotePolicy(self.remote_policy), local_spill_score=self.local_spill_score

@@ -6,6 +6,7 @@ import random
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import NoReturn
 
 import attrs
@@ -19,6 +20,7 @@ from agentmesh.membership import Membership
 from agentmesh.membership.shown import Admit
 from agentmesh.pool.agent.config import AGENT_LABEL
 from agentmesh.pool.registry import ConnectionRegistry, RegistryError, RegistryLimits
+from agentmesh.pool.registry.late import open_late_registry
 from agentmesh.pool.router.attached import Bearer
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.pool.router.ingress import Ingress
@@ -260,17 +262,20 @@ async def open_agents(
 ) -> AsyncGenerator[Agents]:
     """What a router has to do with agents, with a registry that is open for the length of the block.
 
+    A registry that does not answer keeps no router from starting: it relays all the same.
+
     Args:
         membership: the router's.
         entrance: who gets in, and what is known of them.
         registry: the caller's, in the place of the one that `config` names.
     Raises:
-        ValueError, OSError, RegistryError: as `open_registry`.
+        ExceptionGroup: of what `open_registry` raises, but for a store that does not answer.
     """
     async with AsyncExitStack() as stack:
         if registry is None and config.registry is not None:
             limits = RegistryLimits(max_connections_per_agent=config.limits.max_connections_per_agent)
-            registry = await stack.enter_async_context(_open_registry(config.registry, limits))
+            opening = open_late_registry(partial(_open_registry, config.registry), limits)
+            registry = await stack.enter_async_context(opening)
         judge = Judge(membership, entrance)
         node_id = str(membership.identity.peer)
         agents = Agents(config, node_id, judge, OtherRouters(entrance.federation), registry)

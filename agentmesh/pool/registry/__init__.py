@@ -8,6 +8,7 @@
     etcd        in etcd version 3
     legacy      what becomes of the leases of before
     opening     `open_registry`, for whichever of these a DSN names; not taken in here, since it loads all of them
+    late        one that need not answer when its router starts
     keeper      keeping a router's connections listed, and knowing when not to rely on it
     limits      every bound
     errors      what a call ends in beside its outcomes

@@ -11,6 +11,7 @@ from agentmesh.control_plane.dsn import PostgresDatabase, SqliteFile, parse_dsn
 DEFAULT_PREFIX = "/tunnelmesh"
 ETCD_SCHEMES = {"etcd": "http", "etcds": "https"}
 MYSQL_SCHEMES = ("mysql", "mariadb")
+SQL_SCHEMES = ("sqlite", "postgresql", "postgres", *MYSQL_SCHEMES)
 WITHOUT_PASSWORD = ("unix_socket", "charset")  # what may be shown of the parameters of a URL
 
 
@@ -49,6 +50,9 @@ def parse_registry_dsn(text: str) -> RegistryDsn:
         ValueError: it names none. The text of the error holds nothing of `text` but its scheme.
     """
     scheme, separator, rest = text.partition("://")
+    if not text or (separator and scheme not in (*SQL_SCHEMES, *ETCD_SCHEMES)):
+        urls = ", ".join(f"{one}://" for one in ("postgresql", *MYSQL_SCHEMES, *ETCD_SCHEMES))
+        raise ValueError(f"the registry is an SQLite file, or a URL of {urls}, not {scheme!r}")
     if not separator or scheme not in ETCD_SCHEMES:
         return parse_sql_dsn(text)
     members, _, prefix = rest.partition("/")

@@ -39,3 +39,8 @@ def test_what_names_no_store_is_refused_without_being_told(text: str) -> None:
 def test_etcd_is_no_database() -> None:
     with pytest.raises(ValueError, match="database"):
         parse_sql_dsn("etcd://h:1")
+
+
+def test_what_else_it_may_be_is_told() -> None:
+    with pytest.raises(ValueError, match="postgresql://, mysql://, mariadb://, etcd://, etcds://, not 'redis'"):
+        parse_registry_dsn("redis://h")
