@@ -19,7 +19,7 @@ from agentmesh.cli.router_agents import AgentBounds, agents_options
 from agentmesh.cli.router_bounds import Bounds, bounds_options
 from agentmesh.membership.pages import serve_pages
 from agentmesh.router import Router, RouterConfig, open_router
-from agentmesh.router.agents_admin import serve_admin
+from agentmesh.router.agents.admin import serve_admin
 from agentmesh.router.config import DEFAULT_LISTEN
 from agentmesh.router.pages import router_pages
 from agentmesh.runtime.config import HostConfig

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from agentmesh.abc import Admission
 from agentmesh.membership.pages import Family, Gauges, Page, Timing, make_pages
 from agentmesh.pool.metrics import METRICS, Samples, router_samples
-from agentmesh.router.agents_api import invariants_answer
+from agentmesh.router.agents.api import invariants_answer
 from agentmesh.router.relay_metrics import RELAY_PREFIX, relay_families
 from agentmesh.router.router import Router
 from agentmesh.runtime.session import MuxSession

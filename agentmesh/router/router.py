@@ -22,7 +22,7 @@ from agentmesh.protocols.directory import Directory
 from agentmesh.protocols.floodsub import Floodsub
 from agentmesh.protocols.relay import Relay
 from agentmesh.router.addresses import addresses_of
-from agentmesh.router.agents import Agents, open_agents
+from agentmesh.router.agents.agents import Agents, open_agents
 from agentmesh.router.config import RouterConfig
 from agentmesh.router.departures import Departures
 from agentmesh.router.dialbacks import make_dial_back

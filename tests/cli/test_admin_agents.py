@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from agentmesh.cli import main
 from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.router import Router
-from agentmesh.router.agents_admin import serve_admin
-from tests.router.agency import AGENT, Agency, open_agency
+from agentmesh.router.agents.admin import serve_admin
+from tests.router.agents.agency import AGENT, Agency, open_agency
 
 
 def run(url: str, token_path: Path, arguments: tuple[str, ...]) -> Result:

@@ -18,7 +18,7 @@ from agentmesh.protocols.pool import Code, OpenResult
 from agentmesh.router import Router
 from tests.pool.scripts import FarEnd
 from tests.pool.worlds import HELD
-from tests.router.agency import AGENT, Agency, dial, open_agency, wait_joined
+from tests.router.agents.agency import AGENT, Agency, dial, open_agency, wait_joined
 
 TWO = ConnectionsConfig(min=2, max=2)
 

@@ -15,7 +15,7 @@ from agentmesh.wire.framing import FrameReader, encode_frame
 from tests.pool.relays import Relays, Through, open_relays
 from tests.pool.scripts import CUT_SCRIPTS, SCRIPTS, End, Script, Transcript, play
 from tests.pool.worlds import ECHO, HELD, REFUSED, SLOW
-from tests.router.agency import AGENT, dial
+from tests.router.agents.agency import AGENT, dial
 
 FEW = settings(max_examples=3, deadline=None)
 RELAYED, LOCAL = 0, 1  # the client's router: one that has connections of the agent, and one that has none

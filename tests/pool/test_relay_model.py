@@ -26,7 +26,7 @@ from agentmesh.protocols.pool import (
 from tests.pool.machines import TrioMachine
 from tests.pool.relays import Relays, Through, open_relays
 from tests.pool.worlds import HELD
-from tests.router.agency import AGENT
+from tests.router.agents.agency import AGENT
 
 CALM = 5.0  # seconds after which a lost connection is known to be lost, and another is there
 UNLISTED = 130.0  # the same of a router that was lost: its leases have run out

@@ -51,8 +51,8 @@ def parse_registry_dsn(text: str) -> RegistryDsn:
     """
     scheme, separator, rest = text.partition("://")
     if not text or (separator and scheme not in (*SQL_SCHEMES, *ETCD_SCHEMES)):
-        urls = ", ".join(f"{one}://" for one in ("postgresql", *MYSQL_SCHEMES, *ETCD_SCHEMES))
-        raise ValueError(f"the registry is an SQLite file, or a URL of {urls}, not {scheme!r}")
+        others = ", ".join(f"{one}://" for one in ("postgresql", *MYSQL_SCHEMES, *ETCD_SCHEMES))
+        raise ValueError(f"the registry is an SQLite file, or a URL of {others}, not {scheme!r}")
     if not separator or scheme not in ETCD_SCHEMES:
         return parse_sql_dsn(text)
     members, _, prefix = rest.partition("/")

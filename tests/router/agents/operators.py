@@ -13,7 +13,7 @@ import trio
 from agentmesh.pool.admin_client import PREFIX
 from agentmesh.protocols.http import ASGIApp
 from agentmesh.router import Router
-from agentmesh.router.agents_api import AgentsApi
+from agentmesh.router.agents.api import AgentsApi
 
 
 def api_of(router: Router) -> ASGIApp:

@@ -10,11 +10,11 @@ from agentmesh.pool.router.audit import Action
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.protocols.pool import MAX_EPOCH, Closing, ConnEpoch
 from agentmesh.router import Router
-from agentmesh.router.agents_api import CLOSE_TIMEOUT
+from agentmesh.router.agents.api import CLOSE_TIMEOUT
 from tests.pool.registry.faulty import Fault, FaultyRegistry
 from tests.pool.worlds import say
-from tests.router.agency import AGENT, dialled, open_agency, wait_joined
-from tests.router.operators import api_of, ask, open_hearing
+from tests.router.agents.agency import AGENT, dialled, open_agency, wait_joined
+from tests.router.agents.operators import api_of, ask, open_hearing
 
 TWO = ConnectionsConfig(min=2, max=2)
 

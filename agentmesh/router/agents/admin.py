@@ -8,9 +8,9 @@ from agentmesh.control_plane.bind_address import parse_bind_address
 from agentmesh.control_plane.serving import serve_http
 from agentmesh.membership.guard import Guarded, load_or_create_token
 from agentmesh.protocols.http import ASGIApp
-from agentmesh.router.agents_api import AgentsApi
-from agentmesh.router.agents_lookup import OfAgents
-from agentmesh.router.agents_problems import ProblemAnswer
+from agentmesh.router.agents.api import AgentsApi
+from agentmesh.router.agents.lookup import OfAgents
+from agentmesh.router.agents.problems import ProblemAnswer
 from agentmesh.router.router import Router
 
 

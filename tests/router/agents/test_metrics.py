@@ -36,7 +36,7 @@ from agentmesh.router import Router
 from agentmesh.router.pages import router_pages
 from agentmesh.testing import Conditions
 from tests.pool.router.test_table import claim, join
-from tests.router.agency import AGENT, dialled, open_agency
+from tests.router.agents.agency import AGENT, dialled, open_agency
 
 TWO = ConnectionsConfig(min=2, max=2)
 Series = Mapping[tuple[str, ...], float]

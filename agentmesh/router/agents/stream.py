@@ -12,8 +12,8 @@ from agentmesh.pool.admin_client import HEARTBEAT_INTERVAL
 from agentmesh.pool.router.audit import AuditEvent
 from agentmesh.pool.router.views import Moment, View
 from agentmesh.protocols.http import Receive, Scope, Send
-from agentmesh.router.agents_events import AgentEvents, Happened, Listener, Missed
-from agentmesh.router.agents_problems import RefusedError
+from agentmesh.router.agents.events import AgentEvents, Happened, Listener, Missed
+from agentmesh.router.agents.problems import RefusedError
 
 RETRY_MILLISECONDS = 3000  # after which a listener that was cut off comes again
 RETRY_AFTER_FULL = 10  # seconds

@@ -8,12 +8,12 @@ from starlette.routing import Route
 from trio.testing import MockClock
 
 from agentmesh.pool.router.audit import Action
-from agentmesh.router.agents_api import AgentsApi
-from agentmesh.router.agents_stream import OVERFLOW
-from tests.router.agency import open_agency
+from agentmesh.router.agents.api import AgentsApi
+from agentmesh.router.agents.stream import OVERFLOW
+from tests.router.agents.agency import open_agency
 from tests.test_security_doc import default_of, written
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "agents-api.md").read_text()
 LIMITS: list[tuple[str, str, str]] = re.findall(r"^\| `([A-Z_]+)` \| `([\w.]+)` \| (\S+) \|", TEXT, re.MULTILINE)
 
@@ -28,7 +28,7 @@ async def test_every_path_is_there(autojump_clock: MockClock) -> None:
 
 
 def test_every_word_of_a_refusal_is_there() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "agentmesh" / "router").glob("agents_*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "agentmesh" / "router" / "agents").glob("*.py"))
     said = {"no_token", "wrong_token", *re.findall(r'HTTPStatus\.[A-Z_]+: "([a-z_]+)"', sources)}
     said |= set(re.findall(r'RefusedError\(\s*HTTPStatus\.[A-Z_]+,\s*"([a-z_]+)"', sources))
     rows = TEXT.split("| `code` |")[1].split("\n\n")[0].splitlines()[2:]

@@ -15,8 +15,8 @@ from agentmesh.pool.router.listing import Lister
 from agentmesh.pool.router.service import PoolService
 from agentmesh.pool.router.table import Pool
 from agentmesh.protocols.pool import Closing
-from agentmesh.router.agents_events import AgentEvents
-from agentmesh.router.agents_problems import RefusedError
+from agentmesh.router.agents.events import AgentEvents
+from agentmesh.router.agents.problems import RefusedError
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from agentmesh.pool.registry import MemoryRegistry, NewConnection, Registered
 from agentmesh.pool.router.selection import cheapest, is_online
 from agentmesh.pool.router.table import PoolTable
 from agentmesh.router import Router
-from agentmesh.router.agents_lookup import REGISTRY_TIMEOUT
+from agentmesh.router.agents.lookup import REGISTRY_TIMEOUT
 from tests.pool.registry.faulty import Fault, FaultyRegistry
-from tests.router.agency import AGENT, dialled, open_agency, wait_joined
-from tests.router.operators import api_of, ask, shown
+from tests.router.agents.agency import AGENT, dialled, open_agency, wait_joined
+from tests.router.agents.operators import api_of, ask, shown
 
 TWO = ConnectionsConfig(min=2, max=2)
 

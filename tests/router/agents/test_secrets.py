@@ -13,12 +13,12 @@ from agentmesh.logging import FORMATTERS
 from agentmesh.pool.admin_client import PREFIX
 from agentmesh.pool.registry.opening import open_registry
 from agentmesh.pool.router.limits import PoolLimits
-from agentmesh.router.agents_admin import serve_admin
+from agentmesh.router.agents.admin import serve_admin
 from agentmesh.router.config import AgentsConfig
 from agentmesh.router.pages import router_pages
 from tests.membership.plane import NODE_TOKEN, ROUTER_TOKEN
 from tests.pool.worlds import REFUSED, say
-from tests.router.agency import AGENT, Agency, dial, dialled, open_agency
+from tests.router.agents.agency import AGENT, Agency, dial, dialled, open_agency
 
 ONLY_ONE = AgentsConfig(limits=PoolLimits(max_connections_per_agent=1))
 

@@ -1,6 +1,5 @@
 """The connections of agents to this router, and through the other routers to theirs."""
 
-import hashlib
 import importlib
 import random
 import secrets
@@ -9,57 +8,39 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import NoReturn
 
-import attrs
 import trio
 
-from agentmesh.abc import Session
-from agentmesh.authorization import Call
 from agentmesh.credentials import Credential
-from agentmesh.errors import AddressError, CredentialError, DialError
+from agentmesh.errors import DialError
 from agentmesh.membership import Membership
 from agentmesh.membership.shown import Admit
-from agentmesh.pool.agent.config import AGENT_LABEL
 from agentmesh.pool.registry import ConnectionRegistry, RegistryError, RegistryLimits
 from agentmesh.pool.registry.late import open_late_registry
-from agentmesh.pool.router.attached import Bearer
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.pool.router.ingress import Ingress
 from agentmesh.pool.router.listing import Lister
-from agentmesh.pool.router.remotes import Remote
 from agentmesh.pool.router.service import PoolService
 from agentmesh.pool.router.serving import StreamServer
 from agentmesh.pool.router.table import PoolTable
 from agentmesh.protocols.pool import (
-    RELAY_ID,
     CloseRequest,
     Closing,
-    Code,
-    Open,
-    Opening,
-    OpenResult,
-    Stage,
     ask_close,
     close_protocol,
     dial_protocol,
-    open_target,
     relay_protocol,
 )
-from agentmesh.router.agents_events import AgentEvents
+from agentmesh.router.agents.events import AgentEvents
+from agentmesh.router.agents.judging import Judge
+from agentmesh.router.agents.others import OtherRouters, RelayedOpens
 from agentmesh.router.config import AgentsConfig
 from agentmesh.router.entrance import Entrance
-from agentmesh.router.federation import Federation
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.registry import Protocol
-from agentmesh.runtime.session import MuxSession
 from agentmesh.types import PeerId
 
-TOKEN_ID_DIGITS = 16  # of the hash of a credential, which is not told itself
 MAX_SPREAD = 5.0  # seconds in which the agents of a router that stops are told
 TOLD_PER_SECOND = 20.0
-
-_FORBIDDEN = OpenResult(Stage.AUTHORIZATION, Code.FORBIDDEN)
-_UNDECIDED = OpenResult(Stage.AUTHORIZATION, Code.INTERNAL_ERROR, retryable=True, retry_after_ms=1000)  # no policy yet
-_UNREACHABLE = Opening(OpenResult(Stage.RELAY, Code.NETWORK_UNREACHABLE, retryable=True))
 
 
 class Agents:
@@ -77,8 +58,8 @@ class Agents:
         self,
         config: AgentsConfig,
         node_id: str,
-        judge: "Judge",
-        routers: "OtherRouters",
+        judge: Judge,
+        routers: OtherRouters,
         registry: ConnectionRegistry | None = None,
     ) -> None:
         table = PoolTable(node_id, config.limits)
@@ -160,100 +141,6 @@ class Agents:
     def _close_here(self, request: CloseRequest) -> Closing:
         key = ConnectionKey(request.agent_id, request.connection_id, request.connection_epoch)
         return self.service.close_for_admin(key)
-
-
-@attrs.frozen
-class Judge:
-    """Who a member is, and what it may reach.
-
-    Args:
-        membership: the router's.
-        entrance: who is in, and with what.
-    """
-
-    _membership: Membership
-    _entrance: Entrance
-
-    def bearer(self, session: Session) -> Bearer | None:
-        """Which agent the credential is for that was shown on a session. Each connection shows its own."""
-        credential = self._entrance.shown.get(session.peer) if session in self._entrance.entered else None
-        if credential is None:
-            return None
-        token_id = hashlib.sha256(credential.token).hexdigest()[:TOKEN_ID_DIGITS]
-        return Bearer(credential.labels.get(AGENT_LABEL), token_id)
-
-    def judge(self, client: PeerId, agent_id: str, request: Open) -> OpenResult | None:
-        """Why the mesh's policy does not grant a member this target through this agent; None: it does.
-
-        The agent has rules of its own.
-        """
-        credential = self._entrance.shown.get(client)
-        if credential is None:
-            return _FORBIDDEN
-        try:
-            self._entrance.rules.check(credential, None, agent_call(agent_id, request), self._membership.trusted)
-        except CredentialError as exc:
-            return _UNDECIDED if exc.reason == "undecided" else _FORBIDDEN
-        return None
-
-
-def agent_call(agent_id: str, request: Open) -> Call:
-    """What a policy judges: `egress://<agent>`, by CONNECT of `/<protocol>/<host>/<port>`. It belongs to no member."""
-    path = f"/{request.protocol}/{request.target_host.lower()}/{request.target_port}"
-    return Call("egress", agent_id, "CONNECT", path)
-
-
-class OtherRouters:
-    """The sessions to the other routers.
-
-    Args:
-        federation: has them joined.
-    """
-
-    def __init__(self, federation: Federation) -> None:
-        self._federation = federation
-        self._host: Host | None = None
-
-    def bind(self, host: Host) -> None:
-        """Learn which host this is."""
-        self._host = host
-
-    @property
-    def peers(self) -> frozenset[PeerId]:
-        """Those that are joined."""
-        return self._federation.peers
-
-    async def session(self, node_id: str) -> MuxSession | None:
-        """The session to a router that each has admitted the other on; None when it cannot be had."""
-        try:
-            peer = PeerId.parse(node_id)
-        except AddressError:
-            return None
-        if peer not in self._federation.peers:
-            await self._federation.refresh()
-        if self._host is None or peer not in self._federation.peers:
-            return None
-        return self._host.session(peer)
-
-
-@attrs.frozen
-class RelayedOpens:
-    """Opens on the connections of other routers: what an `Ingress` takes as its elsewhere."""
-
-    _lister: Lister
-    _routers: OtherRouters
-
-    async def remotes(self, agent: str) -> tuple[Remote, ...]:
-        """As the registry lists them. Raises RegistryError."""
-        return await self._lister.remotes(agent)
-
-    async def open(self, remote: Remote, request: Open, timeout: float) -> Opening:
-        """Ask the router whose connection it is. That it cannot be reached in time is a result, too."""
-        with trio.move_on_after(timeout):
-            session = await self._routers.session(remote.server_node_id)
-            if session is not None:
-                return await open_target(session, request, timeout, RELAY_ID)
-        return _UNREACHABLE
 
 
 @asynccontextmanager

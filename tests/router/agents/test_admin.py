@@ -13,9 +13,9 @@ from trio.testing import MockClock
 from agentmesh.errors import LimitExceededError, RemoteProtocolError
 from agentmesh.membership.guard import load_or_create_token
 from agentmesh.pool.admin_client import PREFIX, RouterAdminError, open_router_admin
-from agentmesh.router.agents_admin import admin_app, serve_admin
-from tests.router.agency import AGENT, open_agency
-from tests.router.operators import open_hearing
+from agentmesh.router.agents.admin import admin_app, serve_admin
+from tests.router.agents.agency import AGENT, open_agency
+from tests.router.agents.operators import open_hearing
 
 
 async def test_the_token_opens_it_and_nothing_else_does(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.pool.router.audit import Action, Audit, AuditEvent
 from agentmesh.pool.router.views import Moment
 from agentmesh.protocols.http import ASGIApp
-from agentmesh.router.agents_events import AgentEvents
-from agentmesh.router.agents_stream import OVERFLOW, EventStream
-from tests.router.agency import AGENT, open_agency
-from tests.router.operators import api_of, ask, open_hearing
+from agentmesh.router.agents.events import AgentEvents
+from agentmesh.router.agents.stream import OVERFLOW, EventStream
+from tests.router.agents.agency import AGENT, open_agency
+from tests.router.agents.operators import api_of, ask, open_hearing
 
 TWO = ConnectionsConfig(min=2, max=2)
 

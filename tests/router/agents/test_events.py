@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from agentmesh.pool.router.audit import AGGREGATION_INTERVAL, Action, Audit, AuditEvent
-from agentmesh.router.agents_events import AgentEvents, Happened, Listener, Missed
+from agentmesh.router.agents.events import AgentEvents, Happened, Listener, Missed
 
 
 def event(name: str = "c1", action: Action = Action.REGISTERED, at: float = 0.0) -> AuditEvent:

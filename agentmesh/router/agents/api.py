@@ -26,9 +26,9 @@ from agentmesh.pool.router.views import (
     trace_view,
 )
 from agentmesh.protocols.pool import MAX_EPOCH, Closing, ConnEpoch
-from agentmesh.router.agents_lookup import Found, OfAgents, find_agent
-from agentmesh.router.agents_problems import EXCEPTION_HANDLERS, RefusedError
-from agentmesh.router.agents_stream import EventStream
+from agentmesh.router.agents.lookup import Found, OfAgents, find_agent
+from agentmesh.router.agents.problems import EXCEPTION_HANDLERS, RefusedError
+from agentmesh.router.agents.stream import EventStream
 
 DEFAULT_LIMIT = 100  # agents on a page
 MAX_LIMIT = 1000

@@ -31,7 +31,7 @@ from agentmesh.protocols.pool.events import Joined, Refused
 from agentmesh.router import Router
 from agentmesh.router.config import AgentsConfig
 from tests.pool.worlds import REFUSED, say
-from tests.router.agency import AGENT, dial, dialled, open_agency, wait_connected, wait_joined
+from tests.router.agents.agency import AGENT, dial, dialled, open_agency, wait_connected, wait_joined
 
 TWO = ConnectionsConfig(min=2, max=2)
 
