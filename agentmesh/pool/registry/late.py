@@ -38,18 +38,8 @@ class LateRegistry(ConnectionRegistry):
 
     def __init__(self, open_registry: Open, limits: RegistryLimits) -> None:
         self._open = open_registry
-        self._limits = limits
+        self.limits = limits
         self._registry: ConnectionRegistry | None = None
-
-    @property
-    def limits(self) -> RegistryLimits:
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: RegistryLimits) -> None:
-        self._limits = limits
-        if self._registry is not None:
-            self._registry.limits = limits
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +50,7 @@ class LateRegistry(ConnectionRegistry):
         """Have it open until cancelled; it is started when the first try has come to something."""
         while True:
             try:
-                async with self._open(self._limits) as self._registry:
+                async with self._open(self.limits) as self._registry:
                     logger.info("the registry answers")
                     task_status.started()
                     await trio.sleep_forever()
@@ -93,6 +83,7 @@ class LateRegistry(ConnectionRegistry):
     def _known(self) -> ConnectionRegistry:
         if self._registry is None:
             raise RegistryUnavailableError("it has not answered since this router was started")
+        self._registry.limits = self.limits  # which may have been changed
         return self._registry
 
 
