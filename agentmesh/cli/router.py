@@ -1,8 +1,6 @@
 """`agentmesh router`."""
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 ADMIN_TOKEN_FILE = "admin-token"
 
-ServeAdmin = Callable[[Router], AbstractAsyncContextManager[str | None]]
+Admin = tuple[str | None, Path]  # where the admin API is served, if anywhere, and the file with its token
 
 
 @click.command("router")
@@ -132,16 +130,14 @@ def command(
         directory=bound.directory(),
         agents=agents,
     )
-    admin = partial(
-        serve_admin, bind_address=admin_addr, token_path=admin_api_token_path or data_dir / ADMIN_TOKEN_FILE
-    )
+    admin = admin_addr, admin_api_token_path or data_dir / ADMIN_TOKEN_FILE
     run_program(
         partial(_serve, config, metrics_addr, admin),
         stop_timeout=STOP_TIMEOUT + max(shutdown_lease_ttl, agents.drain_timeout),
     )
 
 
-async def _serve(config: RouterConfig, metrics_addr: str | None, serve_admin_to: ServeAdmin, stop: trio.Event) -> None:
+async def _serve(config: RouterConfig, metrics_addr: str | None, admin: Admin, stop: trio.Event) -> None:
     async def serve(router: Router) -> None:
         await nursery.start(pages, router)
         logger.info("serving", extra={"peer": str(router.peer), "addresses": " ".join(map(str, router.addresses))})
@@ -150,7 +146,10 @@ async def _serve(config: RouterConfig, metrics_addr: str | None, serve_admin_to:
 
     async def pages(router: Router, task_status: trio.TaskStatus[None]) -> None:
         """They are there until the router is gone: what it does last is seen."""
-        async with serve_pages(router_pages(router), metrics_addr) as url, serve_admin_to(router) as admin_url:
+        async with (
+            serve_pages(router_pages(router), metrics_addr) as url,
+            serve_admin(router.agents, router.membership.wall_clock, *admin) as admin_url,
+        ):
             if url is not None:
                 logger.info("metrics", extra={"url": url})
             if admin_url is not None:

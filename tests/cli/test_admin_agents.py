@@ -54,7 +54,9 @@ class Office:
 async def open_office(folder: Path) -> AsyncGenerator[Office]:
     async with open_agency() as agency:
         router = await agency.router("r1")
-        async with serve_admin(router, "127.0.0.1:0", folder / "admin-token") as url:
+        async with serve_admin(
+            router.agents, router.membership.wall_clock, "127.0.0.1:0", folder / "admin-token"
+        ) as url:
             assert url is not None
             yield Office(agency, router, url, folder / "admin-token")
 

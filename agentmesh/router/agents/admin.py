@@ -11,7 +11,6 @@ from agentmesh.protocols.http import ASGIApp
 from agentmesh.router.agents.api import AgentsApi
 from agentmesh.router.agents.lookup import OfAgents
 from agentmesh.router.agents.problems import ProblemAnswer
-from agentmesh.router.router import Router
 
 
 def admin_app(agents: OfAgents, wall_clock: Callable[[], float], token: str) -> ASGIApp:
@@ -20,10 +19,14 @@ def admin_app(agents: OfAgents, wall_clock: Callable[[], float], token: str) -> 
 
 
 @asynccontextmanager
-async def serve_admin(router: Router, bind_address: str | None, token_path: Path) -> AsyncGenerator[str | None]:
+async def serve_admin(
+    agents: OfAgents, wall_clock: Callable[[], float], bind_address: str | None, token_path: Path
+) -> AsyncGenerator[str | None]:
     """Serve them for as long as the block lasts; nothing when there is no address.
 
     Args:
+        agents: of the router.
+        wall_clock: seconds since 1970.
         bind_address: host:port; port 0 takes any free one.
         token_path: the file with the token; made, for its owner alone, when it is not there.
     Yields:
@@ -36,7 +39,7 @@ async def serve_admin(router: Router, bind_address: str | None, token_path: Path
     if bind_address is None:
         yield None
         return
-    app = admin_app(router.agents, router.membership.wall_clock, load_or_create_token(token_path))
+    app = admin_app(agents, wall_clock, load_or_create_token(token_path))
     host, port = parse_bind_address(bind_address)
     async with serve_http(app, host, port) as url:
         yield url

@@ -22,7 +22,10 @@ async def test_the_token_opens_it_and_nothing_else_does(tmp_path: Path) -> None:
     async with open_agency() as agency:
         router = await agency.router("r1")
         path = tmp_path / "admin-token"
-        async with serve_admin(router, "127.0.0.1:0", path) as url, httpx.AsyncClient() as client:
+        async with (
+            serve_admin(router.agents, router.membership.wall_clock, "127.0.0.1:0", path) as url,
+            httpx.AsyncClient() as client,
+        ):
             assert url is not None
             token = path.read_text().strip()
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -40,7 +43,7 @@ async def test_the_token_opens_it_and_nothing_else_does(tmp_path: Path) -> None:
             answer = await client.get(url + PREFIX, headers={"Authorization": f"Bearer {token}"})
             assert (answer.status_code, answer.json()["agents"]) == (200, [])
             assert (await client.get(f"{url}/healthz")).status_code == 404
-        async with serve_admin(router, None, tmp_path / "none") as nowhere:
+        async with serve_admin(router.agents, router.membership.wall_clock, None, tmp_path / "none") as nowhere:
             assert nowhere is None
         assert not (tmp_path / "none").exists()
 
@@ -51,7 +54,7 @@ async def test_a_listener_that_leaves_is_gone_and_one_that_stays_does_not_hold_t
         events, path = router.agents.events, tmp_path / "token"
 
         async def serve(task_status: trio.TaskStatus[str]) -> None:
-            async with serve_admin(router, "127.0.0.1:0", path) as url:
+            async with serve_admin(router.agents, router.membership.wall_clock, "127.0.0.1:0", path) as url:
                 assert url is not None
                 task_status.started(url)
                 await trio.sleep_forever()

@@ -67,7 +67,10 @@ async def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             [pool] = router.agents.service.table
             [first] = pool.connections
             said += [repr(one.claim) + repr(one) for one in pool.connections]
-            async with serve_admin(router, "127.0.0.1:0", tmp_path / "token") as url, httpx.AsyncClient() as http:
+            async with (
+                serve_admin(router.agents, router.membership.wall_clock, "127.0.0.1:0", tmp_path / "token") as url,
+                httpx.AsyncClient() as http,
+            ):
                 assert url is not None
                 token = (tmp_path / "token").read_text().strip()
                 said += await pages_of(agency, url, token, http)
