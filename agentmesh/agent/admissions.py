@@ -3,7 +3,6 @@ its own; later ones, before a credential ends, are for all connections to a rout
 sides admit.
 """
 
-import logging
 import math
 from random import Random
 from typing import NoReturn
@@ -13,23 +12,20 @@ import trio
 
 from agentmesh.abc import Admission
 from agentmesh.credentials import ROLE_ROUTER
-from agentmesh.errors import CredentialError, ErrorCode, RejectedError, RemoteProtocolError, SessionClosedError
+from agentmesh.errors import ErrorCode, RejectedError, SessionClosedError
 from agentmesh.membership import Membership
+from agentmesh.membership.readmission import readmit
 from agentmesh.protocols.auth import AUTH_ID, authenticate
 from agentmesh.runtime.guard import Signal
 from agentmesh.runtime.host import Host
 from agentmesh.runtime.session import MuxSession
 from agentmesh.types import PeerId
 
-logger = logging.getLogger(__name__)
-
-READMIT_WAITS = (2.0, 4.0, 8.0, 0.0)  # seconds after each failed attempt; after the last the connections are closed
 LEAD = 30.0  # seconds before a router's credential ends in which the next one is asked for at the latest …
 EXPIRY_SPREAD = 300.0  # … and as many more by chance: a fleet does not ask at once
 RENEWAL_SPREAD = 10.0  # seconds within which a new credential of ours is shown to the routers
 RATE_WAITS = (1.0, 2.0, 4.0)  # seconds, up to twice as many, after a router was asked too often
 MIN_WAIT = 2.0  # seconds between two handshakes with a router whose credential is about to end
-READMIT_ERRORS = (CredentialError, RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError)
 
 
 def next_look(now: float, expires_at: float, chance: float) -> float:
@@ -121,25 +117,10 @@ class Admissions:
                 for router, standing in self._standings.items():
                     if standing.due <= now:
                         standing.due = math.inf
-                        nursery.start_soon(self._readmit, router)
+                        nursery.start_soon(readmit, self._host, router, self.enter)
                 due = min((standing.due for standing in self._standings.values()), default=math.inf)
                 with trio.move_on_after(due - now):
                     await self._changed.wait()
-
-    async def _readmit(self, router: PeerId) -> None:
-        """Another handshake, the connections being what they are. A router that will not have it is left."""
-        for wait in READMIT_WAITS:
-            session = self._host.session(router)
-            if session is None:
-                return
-            try:
-                await self.enter(session)
-            except READMIT_ERRORS as exc:
-                logger.warning("not admitted again", extra={"router": router, "reason": exc})
-                await trio.sleep(wait)
-            else:
-                return
-        self._leave(router, "no new admission")
 
     def _renewed(self) -> None:
         """Our credential is new: routers admit us by the old one, and until that ends."""

@@ -14,6 +14,7 @@ trust.
     news        what the control plane says to every member at once
     shown       what its members have shown to a host
     topics      who may talk on which topic
+    readmission being admitted again before a credential ends
     gate        whom a member lets in, and who may call what
     guard       the token of a port of its own
     pages       what an operator sees of it

@@ -2,7 +2,6 @@
 through one there is a handshake, on the very session that the circuit will use.
 """
 
-import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ import trio
 from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.errors import CredentialError, DialError, RejectedError, RemoteProtocolError, SessionClosedError
 from agentmesh.membership import Membership
+from agentmesh.membership.readmission import readmit
 from agentmesh.node.catalogue import Catalogue
 from agentmesh.protocols.auth import AUTH_ID, authenticate
 from agentmesh.runtime.guard import Signal
@@ -20,10 +20,7 @@ from agentmesh.runtime.host import Host
 from agentmesh.runtime.session import MuxSession
 from agentmesh.types import Address, PeerId
 
-logger = logging.getLogger(__name__)
-
 ADMIT_ERRORS = (DialError, CredentialError, RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError)
-READMIT_WAITS = (2.0, 4.0, 8.0, 0.0)  # seconds after each failed attempt; after the last the session is closed
 EXPIRY_SPREAD = 300.0  # seconds before a router's credential ends in which its members ask for the next one
 
 
@@ -63,7 +60,7 @@ class RouterAdmissions:
                 now = self._membership.wall_clock()
                 for router in [router for router, due in self._due.items() if due <= now]:
                     self._due[router] = math.inf
-                    nursery.start_soon(self._readmit, router)
+                    nursery.start_soon(readmit, self._host, router, self._show)
                 with trio.move_on_after(min(self._due.values(), default=math.inf) - now):
                     await self._changed.wait()
 
@@ -127,22 +124,6 @@ class RouterAdmissions:
             due = credential.expires_at - EXPIRY_SPREAD * self._rng.random()
             self._due[session.peer] = due if token == self._membership.token() else -math.inf  # renewed meanwhile
             self._changed.set()
-
-    async def _readmit(self, router: PeerId) -> None:
-        """Show our credential again, the session being what it was. A router that will not have it is left."""
-        for wait in READMIT_WAITS:
-            session = self._host.session(router)
-            if session is None:
-                return
-            try:
-                await self._show(session)
-            except ADMIT_ERRORS as exc:
-                logger.warning("not admitted again", extra={"router": router, "reason": exc})
-                await trio.sleep(wait)
-            else:
-                return
-        if (session := self._host.session(router)) is not None:
-            session.abort("the router does not admit this node any more")
 
     def _renewed(self) -> None:
         """Our credential is new: the old one opened every one of these, and they would close with it."""
