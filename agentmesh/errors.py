@@ -14,6 +14,7 @@
     ├── CredentialError(reason)             a credential that does not admit its bearer
     ├── AddressError                        not an address that any transport here speaks (also a ValueError)
     ├── ServiceError                        an application that this process serves did not start or stop as it should
+    ├── MissingExtraError                   a part of agentmesh that is not installed (also a ValueError)
     └── DialError                           no connection could be made; the attempts are its cause
         ├── NotConnectedError               nor could any: this node is attached to no router
         └── ProxyError(status, retryable)   the outbound proxy does not lead to the target
@@ -175,3 +176,7 @@ class ProxyError(DialError):
 
 class ServiceError(MeshError):
     """An application that this process serves did not start, or did not stop, as ASGI's lifespan asks."""
+
+
+class MissingExtraError(MeshError, ValueError):
+    """What was asked for needs a part of agentmesh that is not installed. The text says how it is installed."""

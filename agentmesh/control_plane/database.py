@@ -135,7 +135,7 @@ async def open_database(dsn: str) -> AsyncGenerator[Database]:
     Args:
         dsn: as for `parse_dsn`. A file is created readable by its owner only: it holds signing keys.
     Raises:
-        ValueError: `dsn` names no database, or one whose driver is not installed.
+        ValueError: `dsn` names no database; MissingExtraError, one whose driver is not installed.
         OSError: the file can be neither opened nor created.
         StoreError: it is no database, does not answer, or was made by a newer version.
     """

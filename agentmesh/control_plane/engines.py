@@ -9,6 +9,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from agentmesh.control_plane.dsn import PostgresDatabase, SqliteFile
+from agentmesh.errors import MissingExtraError
 
 SQLITE_CONNECTIONS = 4  # one of them writes
 POSTGRES_CONNECTIONS = 16  # each waits for the disk by itself
@@ -53,7 +54,7 @@ def _begin(connection: Connection) -> None:
 
 
 def postgres_engine(database: PostgresDatabase) -> Engine:
-    """Raises ValueError when the driver is not installed. Nothing is connected yet."""
+    """Raises MissingExtraError when the driver is not installed. Nothing is connected yet."""
     try:
         engine = create_engine(
             database.url,
@@ -69,7 +70,7 @@ def postgres_engine(database: PostgresDatabase) -> Engine:
             hide_parameters=True,
         )
     except ModuleNotFoundError as exc:
-        raise ValueError("a PostgreSQL database needs agentmesh[postgres]") from exc
+        raise MissingExtraError("a PostgreSQL database needs its driver: pip install 'agentmesh[postgres]'") from exc
     event.listen(engine, "connect", _limit)
     return engine
 

@@ -102,7 +102,7 @@ async def open_control_plane(
         transports: to dial routers with; `standard_transports` when it is None.
     Raises:
         OSError: the address is taken or not ours, or the database file cannot be opened.
-        ValueError: the database is one whose driver is not installed.
+        MissingExtraError: the database is one whose driver is not installed.
         AddressError: the environment names an outbound proxy that is none.
         StoreError: the database does not answer.
     """

@@ -12,6 +12,7 @@ from agentmesh.control_plane import engines
 from agentmesh.control_plane.database import RacedError, StoreError, open_database
 from agentmesh.control_plane.records import BootstrapToken
 from agentmesh.control_plane.store import open_store
+from agentmesh.errors import MissingExtraError
 from tests.control_plane.plane import open_harness
 from tests.servers.postgres import Postgres
 
@@ -101,6 +102,6 @@ async def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest
         raise ModuleNotFoundError("No module named 'psycopg'")
 
     monkeypatch.setattr(engines, "create_engine", missing)
-    with pytest.raises(ValueError, match=r"agentmesh\[postgres\]"):
+    with pytest.raises(MissingExtraError, match=r"agentmesh\[postgres\]"):
         async with open_store("postgresql://h/d"):
             pass

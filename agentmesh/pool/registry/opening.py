@@ -16,7 +16,7 @@ def open_registry(dsn: str, limits: RegistryLimits | None = None) -> AbstractAsy
         dsn: an SQLite file's path, postgresql://…, mysql://…, mariadb://…, or etcd://host:port,host:port/prefix. What
             it lacks is made on entering, and leases of before are copied (`legacy`).
     Raises:
-        ValueError: `dsn` names no store, or, on entering, one whose driver is not installed.
+        ValueError: `dsn` names no store; on entering, MissingExtraError: one whose driver is not installed.
         OSError: on entering, SQLite's file can be neither opened nor created.
         RegistryUnavailableError: on entering, the store does not answer.
     """

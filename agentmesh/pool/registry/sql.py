@@ -168,7 +168,7 @@ async def open_sql_registry(dsn: SqlDsn, limits: RegistryLimits | None = None) -
     """Open the registry in a database. Tables that are missing are made, and leases of before copied into them.
 
     Raises:
-        ValueError: the driver is not installed.
+        MissingExtraError: the driver is not installed.
         OSError: SQLite's file can be neither opened nor created.
         RegistryUnavailableError: the database does not answer.
     """

@@ -18,6 +18,7 @@ from agentmesh.control_plane.engines import (
     postgres_engine,
     sqlite_engine,
 )
+from agentmesh.errors import MissingExtraError
 from agentmesh.pool.registry.dsn import MysqlDatabase, SqlDsn
 from agentmesh.pool.registry.errors import RegistryRefusedError, RegistryUnavailableError
 
@@ -91,7 +92,8 @@ def _is_race(error: DBAPIError) -> bool:
 def _translated(error: DBAPIError) -> RegistryUnavailableError | RegistryRefusedError:
     if isinstance(error, ProgrammingError | DataError | NotSupportedError):
         return RegistryRefusedError(f"the database does not take what a registry writes: {type(error.orig).__name__}")
-    return RegistryUnavailableError("the database does not answer")
+    lines = str(error.orig).splitlines()
+    return RegistryUnavailableError(": ".join(["the database does not answer", *lines[:1]]))  # drivers name no password
 
 
 async def _run(engine: Engine, job: Job[T], threads: trio.CapacityLimiter) -> T:
@@ -104,7 +106,7 @@ async def _run(engine: Engine, job: Job[T], threads: trio.CapacityLimiter) -> T:
 
 @asynccontextmanager
 async def open_sql_database(dsn: SqlDsn) -> AsyncGenerator[SqlDatabase]:
-    """Raises ValueError when the driver is not installed, OSError when SQLite's file cannot be opened."""
+    """Raises MissingExtraError when the driver is not installed, OSError when SQLite's file cannot be opened."""
     database = await trio.to_thread.run_sync(_connect, dsn)
     try:
         yield database
@@ -139,7 +141,7 @@ def _mysql_engine(database: MysqlDatabase) -> Engine:
             hide_parameters=True,
         )
     except ModuleNotFoundError as exc:
-        raise ValueError("a MySQL or MariaDB database needs agentmesh[mysql]") from exc
+        raise MissingExtraError("a MySQL or MariaDB database needs its driver: pip install 'agentmesh[mysql]'") from exc
 
 
 def while_tables_are_made(connection: Connection, make: Job[T]) -> T:

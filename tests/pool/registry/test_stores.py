@@ -14,6 +14,8 @@ import trio
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
+from agentmesh.control_plane import engines
+from agentmesh.errors import MissingExtraError
 from agentmesh.pool.registry import (
     ConnectionRegistry,
     Fence,
@@ -28,6 +30,7 @@ from agentmesh.pool.registry import (
     StatsReport,
     Superseded,
     Updated,
+    sql_database,
 )
 from agentmesh.pool.registry.dsn import EtcdCluster, parse_registry_dsn, parse_sql_dsn
 from agentmesh.pool.registry.etcd_client import EtcdClient, get_below, put
@@ -128,12 +131,29 @@ async def test_many_routers_that_register_connections_of_one_agent_at_once_keep_
 
 
 @pytest.mark.parametrize(
-    "scheme", ["postgresql://mesh@127.0.0.1:{}/db", "mysql://root@127.0.0.1:{}/db", "etcd://127.0.0.1:{}"]
+    "scheme", ["postgresql://mesh:secret@127.0.0.1:{}/db", "mysql://root:secret@127.0.0.1:{}/db", "etcd://127.0.0.1:{}"]
 )
 async def test_a_server_that_is_away_is_to_be_tried_again(scheme: str) -> None:
-    with pytest.raises(RegistryUnavailableError):
+    with pytest.raises(
+        RegistryUnavailableError, match="the database does not answer: .*127.0.0.1|of the etcd"
+    ) as caught:
         async with open_registry(scheme.format(free_port())) as registry:
             await registry.list_active_by_agent("agent")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("postgresql", "postgres"), ("mariadb", "mysql")])
+async def test_without_the_driver_it_is_said_what_to_install(
+    scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError
+
+    for module in (engines, sql_database):
+        monkeypatch.setattr(module, "create_engine", missing)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'agentmesh\[{extra}\]'"):
+        async with open_registry(f"{scheme}://h/d"):
+            pass
 
 
 async def test_another_member_of_etcd_answers_for_one_that_is_away(etcd: Etcd) -> None:
