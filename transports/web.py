@@ -84,10 +84,17 @@ async def verify_server(
         try:
             await tls.do_handshake()
         except trio.BrokenResourceError as exc:
-            raise DialError(f"no TLS to {address}: {exc.__cause__ or exc}") from exc
+            raise DialError(f"no TLS to {address}: {_reason_of(exc)}") from exc
     if scope.cancelled_caught:
         raise DialError(f"no TLS to {address}: no answer in time")
     return tls
+
+
+def _reason_of(exc: trio.BrokenResourceError) -> str:
+    """Why a handshake failed, without the numbers of OpenSSL where people are to read it."""
+    if isinstance(exc.__cause__, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {exc.__cause__.verify_message}"
+    return str(exc.__cause__ or exc)
 
 
 class WebTransport(Transport):
