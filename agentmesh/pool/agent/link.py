@@ -47,6 +47,7 @@ class AgentLink:
             active_streams=len(self.opens),
             queue_pressure=min(self._backlog / self._room, 1.0) if self._room else 0.0,
             queue_wait=self._wait.percentile,
+            sent_rate=self._wait.rate,
             rtt=beat.rtt,
             transport_errors=int(beat.is_overdue(now)),
             open_failures=self.open_failures,

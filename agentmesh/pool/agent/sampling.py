@@ -9,6 +9,7 @@ from agentmesh.runtime.session import MuxSession
 
 SAMPLES = 64
 PERCENTILE = 0.95
+RATE_SAMPLES = 5
 
 
 def backlog_of(session: MuxSession) -> tuple[int, int]:
@@ -27,6 +28,7 @@ class QueueWait:
 
     def __init__(self, now: float) -> None:
         self._waits: deque[float] = deque(maxlen=SAMPLES)
+        self._moves: deque[tuple[int, float]] = deque(maxlen=RATE_SAMPLES)
         self._sent = 0
         self._sent_at = self._looked_at = now
 
@@ -42,6 +44,7 @@ class QueueWait:
             return
         if moved or not backlog:
             self._sent_at = now
+        self._moves.append((moved, elapsed))
         self._waits.append(backlog * elapsed / moved if moved else now - self._sent_at)
         self._sent, self._looked_at = sent, now
 
@@ -52,3 +55,9 @@ class QueueWait:
             return 0.0
         ranked = sorted(self._waits)
         return ranked[min(int(PERCENTILE * len(ranked)), len(ranked) - 1)]
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second that have left, over the last few looks."""
+        elapsed = sum(seconds for _, seconds in self._moves)
+        return sum(moved for moved, _ in self._moves) / elapsed if elapsed else 0.0

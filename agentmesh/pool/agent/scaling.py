@@ -72,6 +72,7 @@ class Report:
         rtt: of heartbeats, smoothed, in seconds; None before the first.
         transport_errors: since the last report: of the connection, not of targets.
         open_failures, target_wait: of targets. Recorded only.
+        sent_rate: bytes a second that leave, of late.
     """
 
     active_streams: int = 0
@@ -81,6 +82,7 @@ class Report:
     transport_errors: int = 0
     open_failures: int = 0
     target_wait: float = 0.0
+    sent_rate: float = 0.0
 
 
 @attrs.frozen
@@ -176,16 +178,19 @@ class FlapBudget:
 
 
 class Benefit:
-    """Whether the last connection helped. While they do not, the next is waited for twice as long, and so on."""
+    """Whether the last connection helped: bytes wait less, or more of them leave. While they do not, the next is waited
+    for twice as long, and so on.
+    """
 
     def __init__(self) -> None:
         self.patience = 1
         self._before: float | None = None
+        self._rate_before = 0.0
         self._left = 0
 
     def begin(self, seen: Sequence[Seen]) -> None:
         """A connection is being added, for what was seen."""
-        self._before = _wait(seen)
+        self._before, self._rate_before = _wait(seen), _rate(seen)
         self._left = BENEFIT_EVALUATIONS
 
     def forget(self) -> None:
@@ -204,10 +209,15 @@ class Benefit:
         if self._left > 0:
             return False
         before, self._before = self._before, None
-        helped = before < MIN_WAIT or _wait(seen) <= BENEFIT * before
+        waits_less, more_leaves = _wait(seen) <= BENEFIT * before, BENEFIT * _rate(seen) > self._rate_before
+        helped = before < MIN_WAIT or waits_less or more_leaves
         self.patience = 1 if helped else min(2 * self.patience, MAX_PATIENCE)
         return not helped
 
 
 def _wait(seen: Sequence[Seen]) -> float:
     return max((one.report.queue_wait for one in seen), default=0.0)
+
+
+def _rate(seen: Sequence[Seen]) -> float:
+    return sum(one.report.sent_rate for one in seen)

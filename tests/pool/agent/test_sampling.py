@@ -35,3 +35,11 @@ def test_a_wait_is_a_wait(looks: list[tuple[int, int, float]]) -> None:
         sent, now = sent + moved, now + seconds
         wait.look(backlog, sent, now)
         assert 0.0 <= wait.percentile < float("inf")
+
+
+def test_how_fast_bytes_leave_is_what_left_of_late() -> None:
+    wait = QueueWait(0.0)
+    assert wait.rate == 0.0
+    for second, sent in enumerate([0, 1000, 2000, 2000, 2000, 2000, 2000, 5000], 1):
+        wait.look(0, sent, float(second))
+    assert wait.rate == pytest.approx(600.0)

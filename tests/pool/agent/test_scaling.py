@@ -1,5 +1,6 @@
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from agentmesh.pool.agent.scaling import (
     leaves_room,
     pressure,
 )
+from tests.pool.agent.driving import World
 
 CONFIG = ConnectionsConfig(max=8)
 
@@ -96,3 +98,32 @@ def test_without_a_wait_there_is_nothing_to_improve() -> None:
     assert not benefit.look(seen, joined=True)
     assert not benefit.look(seen, joined=True)
     assert benefit.patience == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "helped"),
+    [
+        ([1000.0], [1000.0, 500.0], True),  # two carry half as much again
+        ([1000.0], [550.0, 500.0], False),  # a link that is full is shared, and no more
+        ([1000.0], [0.0, 0.0], False),
+        ([0.0], [0.0, 0.0], False),
+    ],
+)
+def test_what_lets_more_bytes_leave_helps_though_the_queues_stay_full(
+    before: list[float], after: list[float], helped: bool
+) -> None:
+    benefit = Benefit()
+    benefit.begin([Seen("c", Report(queue_wait=5.0, sent_rate=rate)) for rate in before])
+    seen = [Seen("c", Report(queue_wait=5.0, sent_rate=rate)) for rate in after]
+    assert not benefit.look(seen, joined=True)
+    assert benefit.look(seen, joined=True) is not helped
+    assert (benefit.patience == 1) is helped
+
+
+def test_a_lossy_link_gets_as_many_as_there_may_be_and_a_full_one_does_not() -> None:
+    """Each connection carries as much as the loss allows, and all of them are full; or one link is, whoever uses it."""
+    lossy = World(load=lambda _: Report(queue_wait=5.0, sent_rate=1e5)).start()
+    full = World(load=lambda _: Report(queue_wait=5.0, sent_rate=1e5 / full.controller.count)).start()
+    lossy.run(300.0)
+    full.run(300.0)
+    assert (lossy.controller.count, full.controller.count) == (8, 5)
