@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from agentmesh.pool.agent.config import ConnectionsConfig
-from agentmesh.pool.agent.dials import STABLE_AFTER, Backoff, Failure, Input, Slot, State
+from agentmesh.pool.agent.dials import STABLE_AFTER, Backoff, Failure, Input, Search, Slot, State
 from agentmesh.pool.agent.orders import Close, CloseReason, Dial, Drain, Order
 from agentmesh.pool.agent.scaler import Scaler, idle, least_needed
 from agentmesh.pool.agent.scaling import Decision, Report
@@ -43,6 +43,7 @@ class Controller:
         self._orders: deque[Order] = deque()
         self._evaluate_at = math.inf
         self._only_node = ""  # that there seems to be
+        self._search = Search()
         self._stopped = False
 
     # ── for drivers ──
@@ -281,3 +282,15 @@ class Controller:
             self._add(now)
         elif decision is Decision.SCALE_DOWN:
             self._drain(least_needed(idle(active)), DrainReason.SCALE_DOWN, now)
+        else:
+            self._search_again(active, now)
+
+    def _search_again(self, active: list[Slot], now: float) -> None:
+        """While one router has all connections, an unused one is made anew at times: there may be another by now."""
+        is_settled = len(active) == self.count > 1
+        nodes = {slot.ack.server_node_id if slot.ack and slot.ack.connection_pool_supported else "" for slot in active}
+        unused = [slot for slot in active if slot.report is not None and not slot.report.active_streams]
+        if self._search.is_due(is_settled and len(nodes) == 1 and "" not in nodes, now) and unused:
+            self._search.begun(now)
+            self._drain(least_needed(unused), DrainReason.SCALE_DOWN, now)
+            self._add(-math.inf).redials = MAX_REDIALS

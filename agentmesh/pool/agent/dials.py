@@ -16,6 +16,8 @@ AUTH_DELAY = 60.0  # seconds: a credential that was refused is refused again
 MAX_RETRY_AFTER = 300.0  # seconds that a router's word is taken for
 MIN_SHARE = 0.1  # of a delay; the rest is chance
 STABLE_AFTER = 30.0  # seconds that a connection has to last to say that all is well
+LOOK_AGAIN = 60.0  # seconds for which all connections are at one router before another is looked for; doubling …
+MAX_LOOK_AGAIN = 3600.0  # … up to this
 
 
 class Failure(enum.StrEnum):
@@ -61,6 +63,31 @@ class Backoff:
 
     def _spread(self, cap: float) -> float:
         return cap * (MIN_SHARE + (1 - MIN_SHARE) * self._chance())
+
+
+@attrs.define
+class Search:
+    """When to look for a second router, as long as all connections are at one: ever less often.
+
+    Attributes:
+        wait: seconds from one look to the next.
+        at: when the next one is due.
+    """
+
+    wait: float = LOOK_AGAIN
+    at: float = math.inf
+
+    def is_due(self, at_one_router: bool, now: float) -> bool:
+        if not at_one_router:
+            self.wait, self.at = LOOK_AGAIN, math.inf
+        elif self.at == math.inf:
+            self.at = now + self.wait
+        return now >= self.at
+
+    def begun(self, now: float) -> None:
+        """There was a look."""
+        self.wait = min(self.wait * 2, MAX_LOOK_AGAIN)
+        self.at = now + self.wait
 
 
 class State(enum.Enum):
