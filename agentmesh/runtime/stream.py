@@ -8,6 +8,7 @@ import trio
 from agentmesh.abc import Direction, NowaitSender, Stream
 from agentmesh.errors import ErrorCode, RejectedError, RemoteProtocolError, StreamResetError
 from agentmesh.runtime.figures import reset_error
+from agentmesh.runtime.multistream import MAX_MESSAGE_BYTES
 from agentmesh.runtime.pieces import pieces_of
 from agentmesh.runtime.proposal import Proposal
 from agentmesh.runtime.wakes import Wakes
@@ -176,7 +177,8 @@ class MuxStream(Wakes, Stream, NowaitSender):
                 data, self._early = self._early[:cut], self._early[cut:]
                 self._answered = True
                 return data
-            received = self._take_from_mux(channel, max_bytes)
+            asked = max_bytes if max_bytes is None or self._proposal is None else max(max_bytes, MAX_MESSAGE_BYTES)
+            received = self._take_from_mux(channel, asked)  # the answer at once, for who asks for single bytes
             if not received or self._proposal is None:
                 self._answered = self._answered or bool(received)
                 return received

@@ -38,6 +38,7 @@ from agentmesh.wire.framing import MAX_VARINT_BYTES, decode_varint
 
 OPEN_TIMEOUT = 8.0  # seconds from an open to its result
 REQUEST_TIMEOUT = 5.0  # seconds that the open itself may take to come
+EMPTY_OBJECT_BYTES = 2
 READ_BYTES = 16 * 1024
 MAX_CLOSES_PER_PEER = 64
 
@@ -238,16 +239,16 @@ async def ask_close(session: Session, request: CloseRequest) -> Closing:
 
 
 async def _read_exactly_one(stream: trio.abc.ReceiveStream, max_bytes: int) -> bytes:
-    """One message and not a byte more: what follows belongs to the target."""
+    """One message and not a byte more: what follows belongs to the target. The shortest message is an empty object."""
     head = b""
     while (found := decode_varint(head)) is None:
-        head += await _read_some(stream, 1)
+        head += await _read_some(stream, 1 if head else EMPTY_OBJECT_BYTES)
         if len(head) > MAX_VARINT_BYTES:
             raise RemoteProtocolError("a length that does not end")
-    size, _ = found
-    if size > max_bytes:
-        raise RemoteProtocolError(f"a message of {size} bytes; at most {max_bytes} are allowed")
-    body = bytearray()
+    size, used = found
+    if not EMPTY_OBJECT_BYTES <= size <= max_bytes:
+        raise RemoteProtocolError(f"a message of {size} bytes; from {EMPTY_OBJECT_BYTES} to {max_bytes} are allowed")
+    body = bytearray(head[used:])
     while len(body) < size:
         body += await _read_some(stream, size - len(body))
     return bytes(body)

@@ -124,8 +124,10 @@ class Ingress:
     async def _spills(self, pool: Pool, request: Open) -> bool:
         """Whether our connections cost so much that one of another router may be taken, and one costs less."""
         most = self._config.local_spill_score * STREAM
+        if not most or self._recent is None:
+            return False
         cost = cheapest(pool, request.protocol, self._table.limits, trio.current_time())
-        if not most or cost is None or cost < most or self._recent is None:
+        if cost is None or cost < most:
             return False
         try:
             remotes = await self._recent.get(pool.agent_id)
