@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trio
 
 from agentmesh.control_plane.config import Config
 from agentmesh.control_plane.policy.open import OPEN_POLICY
@@ -16,6 +17,8 @@ from agentmesh.one import OneConfig, open_one
 from agentmesh.router import RouterConfig, open_router
 from agentmesh.transports.proxy import DIRECT
 from agentmesh.types import Address
+from tests.agent.test_loopback import open_target
+from tests.pool.worlds import say
 from tests.programs.programs import Machine
 from tests.transports.proxies import open_proxy
 
@@ -38,7 +41,7 @@ async def open_mesh(folder: Path) -> AsyncGenerator[tuple[str, str, str]]:
         )
         async with open_router(config) as router:
             place = f"127.0.0.1:{router.host.addresses[0].value('tcp')}"
-            yield plane.url, await plane.create_token("node"), place
+            yield plane.url, await plane.create_token("node", max_usages=2), place
 
 
 async def test_a_node_gets_to_its_router_through_the_proxy_alone(
@@ -52,6 +55,29 @@ async def test_a_node_gets_to_its_router_through_the_proxy_alone(
             await node.said(" attached ")
             assert "s3cret" not in node.text
         assert proxy.targets == [NAMED]
+    await machine.none_left()
+
+
+async def test_ports_lead_to_what_is_beside_an_agent_through_the_proxy(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_mesh(tmp_path) as (url, token, place), open_proxy({NAMED: place}) as proxy, open_target() as port:
+        (tmp_path / "token").write_text(token)
+        join = ("--control-plane", url, "--bootstrap-token-path", str(tmp_path / "token"))
+        allow = ("--agent-id", "devbox", "--allow", f"127.0.0.1:{port}")
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:s3cret@127.0.0.1:{proxy.port}")
+        ports = ("--listen", "127.0.0.1:0", "--data-dir", "forward")
+        async with (
+            machine.running("agent", "run", *join, *allow, "--server-url", f"tcp://{NAMED}") as agent,
+            machine.running("forward", "devbox", f"tcp://127.0.0.1:{port}", *join, *ports) as forward,
+        ):
+            await agent.said(" connected ")
+            await forward.said(" forwarding ")
+            listening = int((await forward.said(r" listening .*address=127.0.0.1:(\d+)"))[1])
+            async with await trio.open_tcp_stream("127.0.0.1", listening) as stream:
+                assert await say(stream) == b"hello"
+            assert "s3cret" not in agent.text + forward.text
+        assert proxy.targets == [NAMED] * 2
     await machine.none_left()
 
 
