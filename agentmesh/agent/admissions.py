@@ -4,6 +4,7 @@ sides admit.
 """
 
 import math
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import NoReturn
 
@@ -28,6 +29,9 @@ RATE_WAITS = (1.0, 2.0, 4.0)  # seconds, up to twice as many, after a router was
 MIN_WAIT = 2.0  # seconds between two handshakes with a router whose credential is about to end
 
 
+WhileAdmitted = Callable[[PeerId], Awaitable[NoReturn]]
+
+
 def next_look(now: float, expires_at: float, chance: float) -> float:
     """When a router is asked for its next credential.
 
@@ -46,10 +50,12 @@ class _Standing:
     Attributes:
         due: when the next handshake has to be.
         admitted_until: when it stops admitting us.
+        scope: of what goes on while we are admitted; None before that has begun.
     """
 
     due: float
     admitted_until: float
+    scope: trio.CancelScope | None = None
 
 
 class Admissions:
@@ -58,11 +64,13 @@ class Admissions:
     Args:
         membership: the process's standing in the mesh.
         rng: spreads the handshakes of a fleet.
+        while_admitted: goes on with each router for as long as a connection to it is open.
     """
 
-    def __init__(self, membership: Membership, rng: Random) -> None:
+    def __init__(self, membership: Membership, rng: Random, while_admitted: WhileAdmitted) -> None:
         self._membership = membership
         self._rng = rng
+        self._while_admitted = while_admitted
         self._standings: dict[PeerId, _Standing] = {}
         self._changed = Signal()
         self._host: Host
@@ -106,7 +114,8 @@ class Admissions:
             now = self._membership.wall_clock()
             due = next_look(now, theirs.expires_at, self._rng.random())
             due = due if token == self._membership.token() else now  # renewed meanwhile
-            self._standings[session.peer] = _Standing(due, ours)
+            standing = self._standings.setdefault(session.peer, _Standing(due, ours))
+            standing.due, standing.admitted_until = due, ours
             self._changed.set()
 
     async def run(self) -> NoReturn:
@@ -118,9 +127,16 @@ class Admissions:
                     if standing.due <= now:
                         standing.due = math.inf
                         nursery.start_soon(readmit, self._host, router, self.enter)
+                    if standing.scope is None:
+                        standing.scope = trio.CancelScope()
+                        nursery.start_soon(self._accompany, router, standing.scope)
                 due = min((standing.due for standing in self._standings.values()), default=math.inf)
                 with trio.move_on_after(due - now):
                     await self._changed.wait()
+
+    async def _accompany(self, router: PeerId, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._while_admitted(router)
 
     def _renewed(self) -> None:
         """Our credential is new: routers admit us by the old one, and until that ends."""
@@ -139,4 +155,6 @@ class Admissions:
             session.abort(reason)
 
     def _forget(self, peer: PeerId) -> None:
-        self._standings.pop(peer, None)
+        standing = self._standings.pop(peer, None)
+        if standing is not None and standing.scope is not None:
+            standing.scope.cancel()

@@ -4,6 +4,7 @@ import platform
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from random import Random, SystemRandom
 
@@ -18,12 +19,14 @@ from agentmesh.agent.ways import Dialing, ListWay, ServerWay, Way
 from agentmesh.identity import Identity
 from agentmesh.membership import Membership
 from agentmesh.membership.gate import admission_book, auth_policy, enforce_bans
+from agentmesh.membership.news import News, keep_linked
 from agentmesh.pool.agent.agent import AgentPool, AgentSettings
 from agentmesh.pool.agent.controller import SHUTDOWN_TIMEOUT
 from agentmesh.pool.agent.instance import load_instance
 from agentmesh.pool.agent.link import AgentLink
 from agentmesh.pool.agent.targets import Connector
 from agentmesh.protocols import auth, identify, ping
+from agentmesh.protocols.floodsub import Floodsub, Policy, Role
 from agentmesh.protocols.pool import Item
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.nursery import open_background
@@ -136,7 +139,9 @@ async def open_agent_as(
     """
     check_label(membership.credential, config)
     rng = rng or SystemRandom()
-    book, admissions = admission_book(membership), Admissions(membership, rng)
+    news, book = News(membership), admission_book(membership)
+    floodsub = Floodsub(Role.LEAF, policy=Policy(news.validate), wall_clock=membership.wall_clock)
+    admissions = Admissions(membership, rng, partial(keep_linked, floodsub, rng, None))
     dialing, settings = Dialing(admissions), _settings(config, membership.identity.peer)
     pool = AgentPool(settings, dialing.dial, connector or Connector(config.access), rng.random)
     async with (
@@ -147,6 +152,7 @@ async def open_agent_as(
                 auth.protocol(auth_policy(membership, book)),
                 identify.protocol(),
                 ping.protocol(),
+                floodsub.protocol(),
                 pool.protocol(),
             ],
             config=config.host,
@@ -160,7 +166,7 @@ async def open_agent_as(
         enforce_bans(membership, host)
         watch_label(membership, config)
         agent = AgentProcess(host, membership, pool)
-        for work in (membership.run, admissions.run, agent.run):
+        for work in (membership.run, admissions.run, partial(news.run, floodsub), agent.run):
             nursery.start_soon(work)
         yield agent
         await agent.drain()

@@ -97,19 +97,19 @@ class News:
                 pass
 
 
-async def keep_linked(floodsub: Floodsub, rng: Random, rules: Rulebook, router: PeerId) -> NoReturn:
+async def keep_linked(floodsub: Floodsub, rng: Random, rules: Rulebook | None, router: PeerId) -> NoReturn:
     """Be linked to a router, over the standing session to it, until cancelled.
 
     Args:
         floodsub: ours.
         rng: spreads the attempts of a fleet.
-        rules: told to catch up when nobody was there to say that they have changed.
+        rules: told to catch up when nobody was there to say that they have changed; None when nothing is served here.
         router: one that has admitted us.
     """
     wait = FIRST_LINK_WAIT
     while True:
         began = trio.current_time()
-        if not floodsub.statistics().links:
+        if rules is not None and not floodsub.statistics().links:
             rules.catch_up()
         try:
             reason = str(await floodsub.attach(router))

@@ -14,7 +14,7 @@ from agentmesh.control_plane.policy.model import Policy
 from agentmesh.errors import CredentialError
 from agentmesh.membership import Enrollment
 from agentmesh.pool.agent.access import AccessPolicy
-from agentmesh.pool.agent.config import AgentConfig
+from agentmesh.pool.agent.config import AgentConfig, ConnectionsConfig
 from agentmesh.protocols.pool import Code, Open, OpenResult
 from agentmesh.router import Router
 from agentmesh.runtime.nursery import open_background
@@ -97,3 +97,18 @@ async def test_a_policy_that_does_not_allow_the_label_says_what_to_do(tmp_path: 
     text = str(caught.value)
     assert "the policy does not allow the label agent=devbox" in text
     assert 'add "agent=*" to allowed_labels of the role mesh:role:node' in text
+
+
+async def test_a_router_that_is_banned_is_left_as_soon_as_it_is_said(tmp_path: Path) -> None:
+    async with open_loopback(tmp_path, "r1", "r2") as mesh:
+        banned, other = (router for router, _ in mesh.scopes.values())
+        config = await config_of(mesh, "")
+        config = attrs.evolve(config, agent=attrs.evolve(config.agent, connections=ConnectionsConfig(min=2, max=2)))
+        async with open_agent(config) as agent:
+            await wait_until(lambda: bool(ids_at(banned)) and bool(ids_at(other)), within=30)
+            # To each other, to the control plane and to the agent; nobody hears what was said before.
+            await wait_until(lambda: all(one.floodsub.statistics().links == 3 for one in (banned, other)), within=30)
+            await mesh.control_plane.herald.ban(banned.peer)
+            await wait_until(lambda: agent.host.session(banned.peer) is None, within=10)
+            assert banned.peer in agent.membership.bans
+            await wait_until(lambda: len(ids_at(other)) == 2, within=60)
