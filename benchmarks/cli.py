@@ -14,6 +14,7 @@ from benchmarks.figures import SCENARIOS
 from benchmarks.growth import SIZES, run_growth
 from benchmarks.machine import look_at_machine
 from benchmarks.options import Output, output_options, run_options
+from benchmarks.pool import pool
 from benchmarks.progress import progress_console, watching
 from benchmarks.results import Results, Settings, read_results
 from benchmarks.run import Watch, new_results, run, steps_of
@@ -135,6 +136,9 @@ def show(files: tuple[Path, ...], markdown: Path | None, charts: Path | None) ->
     with errors_in_one_line():
         for results in read_results(files):
             Output(None, markdown, charts).show(results)
+
+
+main.add_command(pool)
 
 
 def _begin(kind: str, settings: Settings, stacks: Sequence[Any]) -> Results:

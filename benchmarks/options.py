@@ -10,6 +10,7 @@ from rich.console import Console
 
 from agentmesh.cli.params import duration
 from benchmarks.charts import check_charts, write_charts
+from benchmarks.pool_report import POOL, draw_pool, print_pool
 from benchmarks.progress import progress_console
 from benchmarks.results import Results
 from benchmarks.tables import print_results, write_markdown
@@ -34,11 +35,17 @@ class Output:
         """JSON first: what was measured is not lost when something else fails. Half a run goes into no document."""
         if self.json:
             self.json.write_text(results.to_json())
-        print_results(Console(), results)
-        if self.markdown and results.is_whole:
+        is_pool = results.kind == POOL
+        (print_pool if is_pool else _print)(results)
+        if self.markdown and results.is_whole and not is_pool:
             write_markdown(self.markdown, results)
-        for path in write_charts(self.charts, results) if self.charts and results.is_whole else ():
+        draw = draw_pool if is_pool else write_charts
+        for path in draw(self.charts, results) if self.charts and results.is_whole else ():
             progress_console().print(f"drawn: {path}", highlight=False, style="dim")
+
+
+def _print(results: Results) -> None:
+    print_results(Console(), results)
 
 
 def output_options(command: F) -> F:

@@ -32,6 +32,7 @@ class LocalPlane:
     peer: PeerId
     role: str
     routers: tuple[RouterRecord, ...] = ()
+    labels: Mapping[str, str] = attrs.Factory(dict[str, str])
 
     async def enroll(self, token: str, *, role: str = "", labels: Mapping[str, str] | None = None) -> Issued:
         return await self._issue()
@@ -65,21 +66,22 @@ class LocalPlane:
     async def _issue(self) -> Issued:
         await trio.lowlevel.checkpoint()
         expires_at = float(int(time.time() + DAY))
-        token = mint(self.key, peer=self.peer, role=self.role, labels={}, expires_at=expires_at)
+        token = mint(self.key, peer=self.peer, role=self.role, labels=self.labels, expires_at=expires_at)
         return Issued(token, expires_at)
 
 
-async def enter(key: str, *routers: str) -> Membership:
+async def enter(key: str, *routers: str, labels: Mapping[str, str] | None = None) -> Membership:
     """A new member of the mesh: a node that knows these routers, or a router.
 
     Args:
         key: the signing key, in hexadecimal.
         routers: their addresses with their peer IDs; none makes a router.
+        labels: that are attested.
     """
     identity, signing = Identity.generate(), SigningKey.from_bytes(bytes.fromhex(key))
     records = tuple(map(_record_of, routers))
     role = ROLE_NODE if routers else ROLE_ROUTER
-    membership = Membership(identity, LocalPlane(signing, identity.peer, role, records), ENROLLMENT)
+    membership = Membership(identity, LocalPlane(signing, identity.peer, role, records, labels or {}), ENROLLMENT)
     await membership.begin()
     return membership
 
