@@ -45,7 +45,6 @@ def test_everything_that_was_found_is_shown() -> None:
 
 
 def test_it_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     assert [path.name for path in draw_pool(tmp_path, FOUND)] == ["pool.png", "pool.svg"]
 
 
