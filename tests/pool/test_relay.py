@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -17,7 +17,7 @@ from tests.pool.scripts import CUT_SCRIPTS, SCRIPTS, End, Script, Transcript, pl
 from tests.pool.worlds import ECHO, HELD, REFUSED, SLOW
 from tests.router.agents.agency import AGENT, dial
 
-FEW = settings(max_examples=3, deadline=None)
+FEW = settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 RELAYED, LOCAL = 0, 1  # the client's router: one that has connections of the agent, and one that has none
 
 
