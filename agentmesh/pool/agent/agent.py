@@ -164,7 +164,7 @@ class AgentPool:
             try:
                 await self._connect(connection_id)
             except (DialError, RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError) as exc:
-                logger.info("connection ended", extra={"connection": connection_id, "reason": exc})
+                self._say_ended(connection_id, exc)
                 self._fail(connection_id, _failure_of(exc))
             except CredentialError as exc:
                 logger.warning("credential refused", extra={"connection": connection_id, "reason": exc.reason})
@@ -203,11 +203,22 @@ class AgentPool:
         while True:
             event = await link.control.next_event()
             if isinstance(event, PeerLeft | PeerSilent | Refused):
-                if isinstance(event, Refused):
-                    self._refused(link.connection_id, event.ack)
+                match event:
+                    case Refused(ack):
+                        self._refused(link.connection_id, ack)
+                    case PeerLeft():
+                        self._say_ended(link.connection_id, "the router let it go")
+                    case PeerSilent():
+                        self._say_ended(link.connection_id, "nothing was heard of the router")
                 return
             self._hear(link, event, trio.current_time())
             self._news.set()
+
+    def _say_ended(self, connection_id: str, reason: object) -> None:
+        """Nothing to worry about, as long as there are others."""
+        others = [link for link in self._links.values() if link.joined.is_set() and link.connection_id != connection_id]
+        level = logging.INFO if others else logging.WARNING
+        logger.log(level, "connection ended", extra={"connection": connection_id, "reason": reason})
 
     def _refused(self, connection_id: str, ack: Ack) -> None:
         codes = [problem.code for problem in ack.errors]
@@ -228,6 +239,9 @@ class AgentPool:
                 self.controller.acknowledged(link.connection_id, ack, now)
             case DrainReceived(drain):
                 timeout, retry_after = drain.deadline_ms / 1000, drain.retry_after_ms / 1000
+                extra = {"connection": link.connection_id, "reason": drain.reason, "retry_after": retry_after}
+                if link.connection_id in self.controller.active:  # it says so twice
+                    logger.info("the router lets a connection go", extra=extra)
                 self.controller.goaway(link.connection_id, drain.reason, now, timeout, retry_after)
             case Drained():
                 self.controller.drained(link.connection_id, now)
@@ -266,11 +280,11 @@ class AgentPool:
                 link.tell_stats(scaling)
 
     def _scaling(self) -> Scaling | None:
-        """The last decision that was one, or the last evaluation."""
+        """The last decision that was one, or the last evaluation; None before the first."""
         records, counts = self.controller.scaler.records, self.controller.scaler.counts
-        last = next((one for one in reversed(records) if one.decision is not Decision.HOLD), None)
-        if last is None:
+        if not records:
             return None
+        last = next((one for one in reversed(records) if one.decision is not Decision.HOLD), records[-1])
         so_far = counts[Decision.SCALE_UP], counts[Decision.SCALE_DOWN], counts[Decision.REJECTED]
         return Scaling(last.decision, last.reason, self.controller.count, self.controller.ceiling, *so_far)
 

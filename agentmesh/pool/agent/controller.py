@@ -287,7 +287,7 @@ class Controller:
 
     def _search_again(self, active: list[Slot], now: float) -> None:
         """While one router has all connections, an unused one is made anew at times: there may be another by now."""
-        is_settled = len(active) == self.count > 1
+        is_settled = len(active) == self.count == self.config.min > 1  # whoever grows dials anew anyway
         nodes = {slot.ack.server_node_id if slot.ack and slot.ack.connection_pool_supported else "" for slot in active}
         unused = [slot for slot in active if slot.report is not None and not slot.report.active_streams]
         if self._search.is_due(is_settled and len(nodes) == 1 and "" not in nodes, now) and unused:
