@@ -32,7 +32,8 @@ FIRST_SHORT_SYNC = 1.0  # the same while routers are missing; doubling …
 MONITOR_INTERVAL = 60.0  # … up to this
 REPLACE_SPREAD = 20.0  # seconds within which a router that was lost is replaced, while another is held
 LOOK_FIRST = 1.5  # seconds, up to twice as many, in which whoever met a full router reads the list before the next
-LEAVE_TIMEOUT = 10.0  # seconds that the session to a router that sent us away is kept; the router keeps it for 5
+LEAVE_TIMEOUT = 10.0  # seconds that the session to a router that sent us away is kept; the router keeps it for 5 …
+TUNNEL_LEAVE_TIMEOUT = 35.0  # … or, with a tunnel on it, for 30
 LEAVE_LOOK = 0.05  # seconds between two looks at whether it is still needed
 PROTECTION = "agentmesh-router"
 NO_PLACE = frozenset({ErrorCode.RESOURCE_LIMIT_EXCEEDED, ErrorCode.SHUTDOWN})  # a router is full, or stops
@@ -198,15 +199,15 @@ class Attachments:
     async def _leave(self, session: MuxSession) -> None:
         """End the session to a router that sent us away: when others are held, and nothing is under way through it."""
         await self._leaving[session.peer].wait()
-        with trio.move_on_after(LEAVE_TIMEOUT):
-            while self._needs(session):  # noqa: ASYNC110 - seldom, and for seconds
-                await trio.sleep(LEAVE_LOOK)
+        until = trio.current_time() + LEAVE_TIMEOUT
+        with trio.move_on_after(TUNNEL_LEAVE_TIMEOUT):
+            while _has_tunnels(session) or (trio.current_time() < until and self._needs(session)):  # noqa: ASYNC110
+                await trio.sleep(LEAVE_LOOK)  # seldom, and for seconds
         await session.aclose()
 
     def _needs(self, session: MuxSession) -> bool:
         lacking = self.catalogue.is_short or len(self._held) < len(self.catalogue.attached)
-        tunnels = any(stream.protocol == DIAL_ID for stream in session.streams)
-        return lacking or tunnels or any(circuit.streams for circuit in self.goaways.circuits_through(session.peer))
+        return lacking or any(circuit.streams for circuit in self.goaways.circuits_through(session.peer))
 
     async def _reserve(self, record: RouterRecord) -> NoReturn:
         """Be reachable through the router for as long as it is held."""
@@ -262,3 +263,7 @@ class Attachments:
 
 def _circuit(address: Address, router: PeerId) -> Address:
     return Address((*address.with_peer(router).parts, ("p2p-circuit", None)))
+
+
+def _has_tunnels(session: MuxSession) -> bool:
+    return any(stream.protocol == DIAL_ID for stream in session.streams)

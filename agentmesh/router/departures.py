@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 SHED_INTERVAL = 5.0  # seconds between two looks at how many members there are
 OVERLOADED_RETRY = 300.0  # seconds for which those that were too many are to leave the router alone
-GRACE = 5.0  # seconds from the go-away until the session is closed: for what is under way on it
+GRACE = 5.0  # seconds from the go-away until the session is closed: for what is under way on it …
+TUNNEL_GRACE = 30.0  # … and if that is a tunnel: as long as an agent lets its end of it live
 MAX_TELLING = 64  # members that are told at once
 AT_ONCE = 150  # members that are all told at once by a router that stops; one with more of them takes its time …
 DRAINED_PER_SECOND = 50.0  # … so that those who take them in are not dialled by all at once …
@@ -46,17 +47,26 @@ class Departures:
         federation: the other routers, who are never sent away.
         rng: chooses those who go when there are too many.
         elsewise: those who leave in a way of their own: the processes of agents.
+        tunnels: those who have tunnels to agents open here.
 
     Attributes:
         sent: what became of the go-aways; all of SENT are there from the start, at 0.
     """
 
-    def __init__(self, members: Members, federation: Federation, rng: Random, elsewise: Container[PeerId] = ()) -> None:
+    def __init__(
+        self,
+        members: Members,
+        federation: Federation,
+        rng: Random,
+        elsewise: Container[PeerId] = (),
+        tunnels: Container[PeerId] = (),
+    ) -> None:
         self.sent: dict[Sent, int] = dict.fromkeys(SENT, 0)
         self._members = members
         self._federation = federation
         self._rng = rng
         self._elsewise = elsewise
+        self._tunnels = tunnels
         self._telling = trio.CapacityLimiter(MAX_TELLING)
 
     def surplus(self, limits: ConnectionLimits) -> list[PeerId]:
@@ -120,7 +130,7 @@ class Departures:
             async with self._telling:
                 self.sent[goaway.reason, await send_goaway(host.open_stream, member, goaway)] += 1
         sessions = host.connections.sessions_of(member)
-        with trio.move_on_after(GRACE):
+        with trio.move_on_after(TUNNEL_GRACE if member in self._tunnels else GRACE):
             for session in sessions:
                 await session.ended.wait()
         for session in host.connections.sessions_of(member):

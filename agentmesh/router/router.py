@@ -194,7 +194,7 @@ async def open_router_as(
         ):
             told = partial(addresses_of, host, external), partial(load_of, host, directory)
             lease = Lease(membership, *told, config.lease_renew_interval)
-            departures = Departures(entrance.members, entrance.federation, rng or SystemRandom(), agents.service.peers)
+            departures = Departures(entrance.members, entrance.federation, rng or SystemRandom(), *agents.departing)
             parts = speech.floodsub, directory, entrance.federation, entrance.members, departures, agents, lease
             enforce_bans(membership, host)
             for work in (membership.run, partial(speech.run, entrance.federation), partial(agents.run, host)):

@@ -14,7 +14,7 @@ from agentmesh.node import Node, TunnelError, TunnelTarget
 from agentmesh.pool.agent.config import ConnectionsConfig
 from agentmesh.protocols.pool import Code
 from agentmesh.router import Router
-from agentmesh.router.departures import GRACE
+from agentmesh.router.departures import GRACE, TUNNEL_GRACE
 from tests.agent.fleet import AGENT, AgentFleet, open_agent_fleet, spread, wait_until
 from tests.forward.worlds import HalfCloseable, read_all, read_exactly
 from tests.pool.worlds import BREAKING, ECHO, REFUSED, say
@@ -106,11 +106,11 @@ async def test_a_router_that_leaves_is_followed_by_the_other_and_what_is_open_ha
             await wait_until(lambda: left not in node.routers and len(node.routers) == 2, GRACE)
             async with await node.open_tunnel(AGENT, f"tcp://{ECHO}:22") as other:
                 assert await say(other) == b"hello"
-            await trio.sleep(GRACE / 2)
+            await trio.sleep(2 * GRACE)
             assert await say(tunnel) == b"hello"
             with pytest.raises(trio.BrokenResourceError):
                 await read_all(tunnel)
-            assert GRACE / 2 < trio.current_time() - began < GRACE + 2
+            assert GRACE < trio.current_time() - began < TUNNEL_GRACE + 2
 
 
 async def test_a_node_that_has_lost_its_routers(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -1,5 +1,6 @@
 """A router's side of opens: what clients and other routers ask for, answered, and the bytes passed on."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,11 +36,13 @@ class StreamServer:
 
     Attributes:
         dialled, relayed: what came of the opens of clients and of routers; every Code is there from the start, at 0.
+        clients: how many streams each client has.
     """
 
     def __init__(self, ingress: Ingress, opener: Opener, judge: JudgeOpen) -> None:
         self.dialled = dict.fromkeys(Code, 0)
         self.relayed = dict.fromkeys(Code, 0)
+        self.clients: Counter[PeerId] = Counter()
         self._ingress = ingress
         self._opener = opener
         self._judge = judge
@@ -52,10 +55,14 @@ class StreamServer:
         """
         request = await receive_open(stream, DIAL_ID)
         client = stream.peer
-        found = await self._ingress.open(
-            request.agent_id, request, lambda agent_id: self._judge(client, agent_id, request)
-        )
-        await _pass(stream, found, self.dialled)
+        self.clients[client] += 1
+        try:
+            found = await self._ingress.open(
+                request.agent_id, request, lambda agent_id: self._judge(client, agent_id, request)
+            )
+            await _pass(stream, found, self.dialled)
+        finally:
+            self.clients -= Counter([client])  # which keeps no zeros
 
     async def serve_relay(self, stream: Stream) -> None:
         """The same of an open that another router makes for a client of its own, whom it has judged."""

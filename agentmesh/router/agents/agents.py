@@ -3,7 +3,7 @@
 import importlib
 import random
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import NoReturn
@@ -72,6 +72,11 @@ class Agents:
         self.events = AgentEvents(table.audit, secrets.token_hex(4))
         self._config = config
         self._routers = routers
+
+    @property
+    def departing(self) -> tuple[Container[PeerId], Container[PeerId]]:
+        """For `Departures`: the members whom `leave` sends away, and those who have tunnels here."""
+        return self.service.peers, self.streams.clients
 
     def protocols(self) -> Sequence[Protocol]:
         """List these where the host is built."""

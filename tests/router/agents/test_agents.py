@@ -30,6 +30,7 @@ from agentmesh.protocols.pool import (
 from agentmesh.protocols.pool.events import Joined, Refused
 from agentmesh.router import Router
 from agentmesh.router.config import AgentsConfig
+from agentmesh.router.departures import TUNNEL_GRACE
 from tests.pool.worlds import REFUSED, say
 from tests.router.agents.agency import AGENT, dial, dialled, open_agency, wait_connected, wait_joined
 
@@ -216,6 +217,23 @@ async def test_a_router_that_stops_has_its_agents_elsewhere_first(autojump_clock
             for stream in held:
                 assert await say(stream) == b"hello"
                 await stream.aclose()
+
+
+async def test_a_router_that_stops_leaves_tunnels_their_time(autojump_clock: MockClock) -> None:
+    async with open_agency() as agency:
+        near, far = await agency.router("r1"), await agency.router("r2")
+        await wait_joined(near, far)
+        await agency.agent("i1", far)
+        client = await agency.client("c", near)
+        stream = await dialled(client)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agency.fleet.stop, "r1")
+            await trio.sleep(TUNNEL_GRACE - 2)
+            assert await say(stream) == b"hello"
+            await stream.aclose()
+        assert trio.current_time() - began < TUNNEL_GRACE  # it waits for nothing else
+        assert near.agents.streams.clients == {}
 
 
 async def test_an_operators_word_reaches_the_router_that_has_the_connection(autojump_clock: MockClock) -> None:
