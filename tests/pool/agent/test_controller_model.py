@@ -1,6 +1,7 @@
 """The controller in whatever happens: promises that hold for every history."""
 
 import itertools
+from functools import partial
 
 import attrs
 from hypothesis import given, settings
@@ -206,6 +207,51 @@ def test_whatever_the_load_does_the_direction_changes_seldom(period: float) -> N
         changes += [(one.at, one.decision) for one in fresh if one.decision in (Decision.SCALE_UP, Decision.SCALE_DOWN)]
     reversals = [at for (_, one), (at, other) in itertools.pairwise(changes) if one is not other]
     assert all(sum(first <= at < first + 600.0 for at in reversals) <= 4 for first in reversals)
+
+
+LOADS = st.lists(
+    st.tuples(
+        st.sampled_from([1, 1, 2, 3, 5, 12, 40]),  # looks that it lasts
+        st.builds(
+            Report,
+            active_streams=st.sampled_from([0, 1, 2, 3, 15, 16, 60]),
+            queue_pressure=st.sampled_from([0.0, 0.0, 0.79, 1.0]),
+            queue_wait=st.sampled_from([0.0, 0.0, 0.05, 3.0]),
+            rtt=st.none() | st.sampled_from([0.05, 0.9]),
+            transport_errors=st.sampled_from([0, 0, 0, 1]),
+            sent_rate=st.sampled_from([0.0, 1e5, 1e7]),
+        ),
+    ),
+    max_size=60,
+)
+
+
+@given(LOADS, st.integers(1, 3), st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_reported_the_direction_changes_seldom(
+    loads: list[tuple[int, Report]], least: int, more: int
+) -> None:
+    """Of an adversary who chooses every report, and knows when somebody looks."""
+    world = World(ConnectionsConfig(min=least, max=least + more))
+    changes: list[tuple[float, Decision]] = []
+    world.start()
+    for looks, report in loads:
+        world.load = partial(_always, report)
+        for _ in range(looks):
+            before = dict(world.controller.scaler.counts)
+            world.run(10.0)
+            after = world.controller.scaler.counts
+            for decision in (Decision.SCALE_UP, Decision.SCALE_DOWN):
+                changes += [(world.now, decision)] * (after[decision] - before[decision])
+    reversals = [at for (_, one), (at, other) in itertools.pairwise(changes) if one is not other]
+    assert all(sum(first <= at < first + 600.0 for at in reversals) <= 4 for first in reversals)
+    downs = [at for at, decision in changes if decision is Decision.SCALE_DOWN]
+    for down in downs:
+        assert all(not 0 < down - at < 30.0 for at, _ in changes)
+
+
+def _always(report: Report, _: str) -> Report:
+    return report
 
 
 def test_a_load_that_comes_and_goes_within_the_window_changes_nothing() -> None:
