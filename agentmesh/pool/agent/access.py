@@ -14,6 +14,7 @@ import attrs
 
 from agentmesh.pool.agent.config import ConfigError
 from agentmesh.protocols.pool import Open
+from agentmesh.protocols.pool.values import EVERY_PROTOCOL
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -111,15 +112,15 @@ class Rule:
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Raises ConfigError: a key that is not known, or a value that is none."""
-        unknown = set(values) - {field.name for field in attrs.fields(cls)}
-        if unknown:
-            raise ConfigError(f"agent.access: {sorted(unknown)[0]} is not known")
+        known = {field.name for field in attrs.fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ConfigError(f"agent.access: a rule has no {unknown[0]!r}, but {', '.join(sorted(known))}")
         allow = values.get("allow", True)
         if not isinstance(allow, bool):
             raise ConfigError("agent.access: allow is true or false")
         return cls(
             allow=allow,
-            protocols=frozenset(_texts(values, "protocols")),
+            protocols=frozenset(map(_protocol, _texts(values, "protocols"))),
             hosts=tuple(map(_pattern, _texts(values, "hosts"))),
             networks=tuple(map(_network, _texts(values, "networks"))),
             ports=tuple(map(_ports, _list(values, "ports"))),
@@ -227,6 +228,15 @@ def _texts(values: Mapping[str, Any], name: str) -> list[str]:
     if not all(isinstance(text, str) and text for text in texts):
         raise ConfigError(f"agent.access: {name} is a list of texts")
     return [str(text) for text in texts]
+
+
+def _protocol(text: str) -> str:
+    """One that there is: a rule for another would match nothing, and one that forbids would forbid nothing."""
+    if text not in EVERY_PROTOCOL:
+        raise ConfigError(
+            f"agent.access: protocols: there is no {text[:50]!r}, but {', '.join(sorted(EVERY_PROTOCOL))}"
+        )
+    return text
 
 
 def _pattern(text: str) -> str:

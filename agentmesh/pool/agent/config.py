@@ -55,7 +55,9 @@ class ConnectionsConfig:
 
     def __attrs_post_init__(self) -> None:
         if not 1 <= self.min <= self.max <= MAX_CONNECTIONS:
-            raise ConfigError(f"connections: 1 <= min <= max <= {MAX_CONNECTIONS} does not hold")
+            raise ConfigError(
+                f"connections: min is {self.min} and max {self.max}: 1 <= min <= max <= {MAX_CONNECTIONS} does not hold"
+            )
         if not 0 <= self.low_watermark < self.high_watermark:
             raise ConfigError("connections: low_watermark is not below high_watermark")
         if not (0 < self.evaluation_interval < math.inf and 0 <= self.cooldown < math.inf):

@@ -166,6 +166,8 @@ def test_no_more_addresses_are_looked_at_than_a_name_should_have() -> None:
         ["allow"],
         [{"allow": "yes"}],
         [{"colour": 1}],
+        [{"protocols": ["tpc"]}],
+        [{"allow": False, "protocols": ["TCP"]}],
         [{"hosts": "example.com"}],
         [{"hosts": [""]}],
         [{"hosts": ["*.10.0.0.1"]}],
