@@ -173,12 +173,11 @@ async def open_agent_as(
 
 
 def _way(config: AgentProcessConfig, host: Host, membership: Membership, pool: AgentPool, rng: Random) -> Way:
-    if config.server is not None:
-        return ServerWay(host, config.server.address)
-
     def leaving() -> list[PeerId]:
         return [session.peer for session, link in pool.links.items() if link.control.machine.theirs.has_begun]
 
+    if config.server is not None:
+        return ServerWay(host, config.server.address, leaving)
     return ListWay(host, membership, leaving, rng)
 
 

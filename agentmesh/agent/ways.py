@@ -11,7 +11,7 @@ import trio
 
 from agentmesh.agent.admissions import Admissions
 from agentmesh.control_plane.routers import RouterRecord
-from agentmesh.errors import DialError
+from agentmesh.errors import DialError, RejectedError
 from agentmesh.membership import Membership
 from agentmesh.membership.entry import PLANE_ERRORS
 from agentmesh.runtime.host import Host
@@ -24,10 +24,19 @@ LIST_AGE = 60.0  # seconds after which the mesh's list of routers is read again 
 LIST_TIMEOUT = 5.0  # seconds that reading it may take; then the last one has to do
 AVOID_TIME = 60.0  # seconds in which a router that failed comes after all others
 SHORT_LIVED = 30.0  # seconds that a connection has to last; else it counts as a failure of its router
+MAX_LOOKS = 4  # dials of one address, to get to a router that has not just failed; the last is taken as it is
 
 
 class Way(ABC):
-    """Makes sessions to routers, one at a time, each new."""
+    """Makes sessions to routers, one at a time, each new.
+
+    Args:
+        leaving: the routers that let a connection of ours go.
+    """
+
+    def __init__(self, leaving: Callable[[], Iterable[PeerId]]) -> None:
+        self._leaving = leaving
+        self._until: dict[PeerId, float] = {}
 
     @abstractmethod
     async def connect(self) -> MuxSession:
@@ -38,20 +47,41 @@ class Way(ABC):
         Cancellation: safe; no session is left.
         """
 
+    def avoid(self, router: PeerId) -> None:
+        """Another is better for a while, if there is one: this one failed, or would not let us in."""
+        self._until[router] = trio.current_time() + AVOID_TIME
+
+    @property
+    def avoided(self) -> Set[PeerId]:
+        """The routers that come after all others now."""
+        for router in self._leaving():
+            self.avoid(router)
+        now = trio.current_time()
+        self._until = {peer: until for peer, until in self._until.items() if now < until}
+        return self._until.keys()
+
 
 class ServerWay(Way):
-    """To one address, whoever is behind it.
+    """To one address, whoever is behind it. What leads to several routers knows less of them than we do: a router
+    that is stopping is among them still.
 
     Args:
         host: the process's.
         address: of a router, or of what leads to one of several.
+        leaving: as of Way.
     """
 
-    def __init__(self, host: Host, address: Address) -> None:
+    def __init__(self, host: Host, address: Address, leaving: Callable[[], Iterable[PeerId]]) -> None:
+        super().__init__(leaving)
         self._host = host
         self._address = address
 
     async def connect(self) -> MuxSession:
+        for _ in range(MAX_LOOKS - 1):
+            session = await self._host.connect_unknown(self._address)
+            if session.peer not in self.avoided:
+                return session
+            session.abort("another router is looked for")
         return await self._host.connect_unknown(self._address)
 
 
@@ -61,42 +91,38 @@ class ListWay(Way):
     Args:
         host: the process's.
         membership: knows the list.
-        leaving: the routers that let a connection of ours go.
+        leaving: as of Way.
         rng: decides between equals.
     """
 
     def __init__(
         self, host: Host, membership: Membership, leaving: Callable[[], Iterable[PeerId]], rng: Random
     ) -> None:
+        super().__init__(leaving)
         self._host = host
         self._membership = membership
-        self._leaving = leaving
         self._rng = rng
         self._read_at = -math.inf
         self._dialing: Counter[PeerId] = Counter()
-        self._avoided: dict[PeerId, float] = {}  # until when
         self._made: dict[MuxSession, float] = {}  # when
 
     async def connect(self) -> MuxSession:
         routers = await self._routers()
-        self._take_stock(routers)
+        self._take_stock()
         held = Counter(session.peer for session in self._host.connections) + self._dialing
-        router = choose(routers, held, self._avoided.keys(), self._rng)
+        router = choose(routers, held, self.avoided, self._rng)
         if router is None:
             raise DialError("the control plane lists no router")
         self._dialing[router.peer] += 1
         try:
             session = await self._host.connect_anew(router.peer, router.addresses)
         except DialError:
-            self._avoid(router.peer)
+            self.avoid(router.peer)
             raise
         finally:
             self._dialing[router.peer] -= 1
         self._made[session] = trio.current_time()
         return session
-
-    def _avoid(self, router: PeerId) -> None:
-        self._avoided[router] = trio.current_time() + AVOID_TIME
 
     async def _routers(self) -> Sequence[RouterRecord]:
         """Those that are listed and not banned, by the last list that could be read."""
@@ -117,17 +143,14 @@ class ListWay(Way):
                 return
         logger.warning("the list of routers was not read", extra={"reason": reason})
 
-    def _take_stock(self, routers: Sequence[RouterRecord]) -> None:
-        """What has become of the routers since the last dial."""
-        now, listed = trio.current_time(), {one.peer for one in routers}
-        for router in self._leaving():
-            self._avoid(router)
+    def _take_stock(self) -> None:
+        """What has become of the connections since the last dial."""
+        now = trio.current_time()
         for session, made_at in list(self._made.items()):
             if not session.is_open:
                 del self._made[session]
                 if now < made_at + SHORT_LIVED:
-                    self._avoid(session.peer)
-        self._avoided = {peer: until for peer, until in self._avoided.items() if now < until and peer in listed}
+                    self.avoid(session.peer)
 
 
 class Dialing:
@@ -157,6 +180,9 @@ class Dialing:
         try:
             await self._admissions.enter(session)
             is_in = True
+        except RejectedError:
+            self._way.avoid(session.peer)
+            raise
         finally:
             if not is_in:
                 session.abort("not let in")
