@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import attrs
 
 from agentmesh.agent.config import AgentProcessConfig
+from agentmesh.agent.folder import hold_folder
 from agentmesh.control_plane.errors import RequestRefusedError
 from agentmesh.credentials import ROLE_NODE, Credential
 from agentmesh.errors import CredentialError
@@ -61,6 +62,7 @@ async def open_standing(
     state, enrollment = StateDir(config.state_dir), enrollment_of(config)
     opening = open_membership(state.identity(), enrollment, state=state, wall_clock=wall_clock, proxies=proxies)
     async with AsyncExitStack() as stack:
+        stack.enter_context(hold_folder(config.state_dir))
         try:
             membership = await stack.enter_async_context(opening)
         except RequestRefusedError as exc:
