@@ -117,7 +117,7 @@ class StreamAcceptor:
         stream.reset(code)
         where = {"peer": stream.peer, "protocol": stream.protocol}
         if peers_fault:
-            logger.info("stream failed", extra={**where, "reason": exc})
+            logger.info("stream failed", extra={**where, "reason": _said(exc)})
             return "peer_failed"
         logger.error("protocol failed", exc_info=exc, extra=where)
         return "failed"
@@ -133,6 +133,13 @@ class StreamAcceptor:
         """An admission ended: what it let in goes with it."""
         for stream in self._gated.get(peer, ()):
             stream.reset(ErrorCode.GATED)
+
+
+def _said(exc: Exception) -> str:
+    """In words; of a group, what its errors say."""
+    if isinstance(exc, ExceptionGroup):
+        return "; ".join(_said(inner) for inner in cast("ExceptionGroup[Exception]", exc).exceptions)
+    return str(exc) or type(exc).__name__
 
 
 def _verdict(exc: Exception) -> tuple[int, bool]:
