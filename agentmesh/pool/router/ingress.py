@@ -18,7 +18,7 @@ import trio
 from agentmesh.abc import Stream
 from agentmesh.pool.registry.errors import AmbiguousAgentError, RegistryError
 from agentmesh.pool.router.leased import PooledStream
-from agentmesh.pool.router.opening import Attempts, Opener
+from agentmesh.pool.router.opening import RETURNED, Attempts, Opener
 from agentmesh.pool.router.recent import RecentRemotes
 from agentmesh.pool.router.remotes import Remote, RemotePolicy, pick_remote
 from agentmesh.pool.router.score import STREAM, score
@@ -28,6 +28,8 @@ from agentmesh.protocols.pool import Code, Open, Opening, OpenResult, Stage
 
 AMBIGUOUS = OpenResult(Stage.SELECTION, Code.AGENT_OFFLINE)  # which of several agents is meant is nothing to guess
 UNLISTED = OpenResult(Stage.SELECTION, Code.INTERNAL_ERROR, retryable=True, retry_after_ms=1000)  # no registry answers
+
+MAX_TRIES = 2  # of connections of other routers that might have taken a stream
 
 NOBODY = NotChosen(Counter())
 
@@ -138,10 +140,13 @@ class Ingress:
     async def _open_elsewhere(
         self, agent: str, request: Open, attempts: Attempts, judge: Judge
     ) -> Stream | OpenResult | NotChosen:
-        """By what the registry said a moment ago; and if that has come to nothing, once more by what it says now."""
+        """By what the registry said a moment ago; and if that has come to nothing, once more by what it says now.
+        Connections that leave are listed for a while yet, and begin nothing: those do not count.
+        """
         if self._elsewhere is None or self._recent is None:
             return NOBODY
-        for fresh in (False, True):
+        tries, fresh = 0, False
+        while tries < MAX_TRIES:
             try:
                 listed = await self._recent.get(agent, fresh=fresh)
             except AmbiguousAgentError:
@@ -160,6 +165,8 @@ class Ingress:
             attempts.elsewhere.add(chosen.key)
             if not attempts.failed(opening.result):
                 return opening.result
+            fresh = opening.result != RETURNED
+            tries += fresh
         return NOBODY
 
     def _pick_remote(self, remotes: Sequence[Remote], request: Open) -> Remote | NotChosen:

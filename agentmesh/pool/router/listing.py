@@ -22,7 +22,7 @@ from agentmesh.pool.registry import (
 from agentmesh.pool.registry.keeper_config import KeeperEvent, Unlisted
 from agentmesh.pool.router.audit import Action
 from agentmesh.pool.router.claims import Claim, ConnectionKey, Reason, Refusal
-from agentmesh.pool.router.connection import Connection
+from agentmesh.pool.router.connection import Connection, State
 from agentmesh.pool.router.remotes import Remote
 from agentmesh.pool.router.score import health_score
 from agentmesh.pool.router.selection import best_rtt_of, load_of
@@ -145,6 +145,8 @@ class Lister:
 
 
 def _health(pool: Pool, connection: Connection, now: float) -> int:
+    if connection.state is not State.OPEN:
+        return 0  # it takes no streams
     best = best_rtt_of([load_of(one, now) for one in pool.connections])
     return health_score(load_of(connection, now), best)
 

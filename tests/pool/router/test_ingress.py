@@ -11,7 +11,7 @@ from agentmesh.pool.registry.errors import AmbiguousAgentError, RegistryUnavaila
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.pool.router.ingress import AMBIGUOUS, UNLISTED, Ingress, IngressConfig
 from agentmesh.pool.router.limits import PoolLimits
-from agentmesh.pool.router.opening import GONE, Opener
+from agentmesh.pool.router.opening import GONE, RETURNED, Opener
 from agentmesh.pool.router.recent import MAX_AGE
 from agentmesh.pool.router.remotes import Remote, RemotePolicy, pick_remote
 from agentmesh.pool.router.table import PoolTable
@@ -94,6 +94,18 @@ async def test_another_life_of_the_connection_is_another_connection(autojump_clo
     others.asked.clear()
     assert await ingress.open("agent", asked()) == GONE
     assert [key.epoch for key in others.tried] == [7, 8]
+
+
+async def test_connections_that_leave_are_passed_over_however_many(autojump_clock: MockClock) -> None:
+    """All of a process that stops are listed for a while yet."""
+    leaving = dict.fromkeys(("c1", "c2", "c3", "c4"), RETURNED)
+    others = Others([remote(f"c{n}") for n in range(1, 6)], {**leaving, "c5": CLOSED})
+    assert await ingress_to(others).open("agent", asked()) == CLOSED
+    assert [key.connection_id for key in others.tried] == ["c1", "c2", "c3", "c4", "c5"]
+    assert others.looked == 1
+    others = Others([remote(name) for name in leaving], {**leaving})
+    assert await ingress_to(others).open("agent", asked()) == RETURNED
+    assert len(others.asked) == 4
 
 
 async def test_where_nothing_else_is_listed_nothing_else_is_tried(autojump_clock: MockClock) -> None:
