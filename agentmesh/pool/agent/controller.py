@@ -136,7 +136,7 @@ class Controller:
             return
         slot.step(Input.FAIL)
         slot.forget()
-        self._postpone(slot, now + self._backoff.failed(failure, retry_after))
+        self._postpone(slot, now + self._backoff.failed(failure, now, retry_after))
         if failure is Failure.REFUSED and self.count > self.config.min:
             self._end(slot, None)
             self.scaler.refuse_growth(slot.at)
@@ -153,7 +153,7 @@ class Controller:
         if slot.state is State.GONE:
             self._slots.remove(slot)
         else:
-            self._postpone(slot, now + self._backoff.lost(lasted))
+            self._postpone(slot, now + self._backoff.lost(lasted, now))
         self._fit(now)
         self._fill(now)
         self._dial_due(now)

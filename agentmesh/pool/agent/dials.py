@@ -29,7 +29,7 @@ class Failure(enum.StrEnum):
 
 
 class Backoff:
-    """How long to wait, of all places together: an outage is one outage.
+    """How long to wait, of all places together: an outage is one outage, however many connections it cost.
 
     Args:
         chance: a number from 0 to 1, another each time.
@@ -38,20 +38,18 @@ class Backoff:
     def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
         self._failures = 0
+        self._until = -math.inf  # what fails before is part of the failure that was counted last
 
-    def failed(self, failure: Failure, retry_after: float = 0.0) -> float:
+    def failed(self, failure: Failure, now: float, retry_after: float = 0.0) -> float:
         """Seconds to wait after a dial that failed."""
-        cap = AUTH_DELAY if failure is Failure.AUTH else min(BASE_DELAY * 2**self._failures, MAX_DELAY)
-        self._failures = min(self._failures + 1, 16)
-        return max(self._spread(cap), self.asked(retry_after))
+        wait = self._wait(now)
+        return max(self._spread(AUTH_DELAY) if failure is Failure.AUTH else wait, self.asked(retry_after))
 
-    def lost(self, lasted: float, retry_after: float = 0.0) -> float:
+    def lost(self, lasted: float, now: float) -> float:
         """Seconds to wait after a connection that ended, having lasted so many."""
         if lasted >= STABLE_AFTER:
-            self._failures = 0
-        cap = min(BASE_DELAY * 2**self._failures, MAX_DELAY)
-        self._failures = min(self._failures + 1, 16)
-        return max(self._spread(cap), self.asked(retry_after))
+            self.is_well()
+        return self._wait(now)
 
     def asked(self, retry_after: float) -> float:
         """Seconds that a router asked for, with as much again by chance, so that not all come at once."""
@@ -59,7 +57,15 @@ class Backoff:
 
     def is_well(self) -> None:
         """A connection has lasted."""
-        self._failures = 0
+        self._failures, self._until = 0, -math.inf
+
+    def _wait(self, now: float) -> float:
+        is_another = now >= self._until
+        self._failures = min(self._failures + is_another, 16)
+        wait = self._spread(min(BASE_DELAY * 2 ** (self._failures - 1), MAX_DELAY))
+        if is_another:
+            self._until = now + wait
+        return wait
 
     def _spread(self, cap: float) -> float:
         return cap * (MIN_SHARE + (1 - MIN_SHARE) * self._chance())
