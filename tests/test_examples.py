@@ -12,7 +12,7 @@ import agentmesh
 from agentmesh.errors import StreamResetError
 from agentmesh.one import One, OneConfig, open_one
 from agentmesh.runtime.nursery import open_background
-from examples import custom_protocol, hello_call, hello_serve, mcp_client, mcp_server
+from examples import custom_protocol, hello_call, hello_serve, mcp_client, mcp_server, tunnel_agent, tunnel_client
 from examples.test_custom_protocol import (  # collected here, beside the rest
     test_anything_else_is_the_peers_fault_and_does_not_count,
     test_every_voter_counts_once_and_the_last_vote_counts,
@@ -63,6 +63,14 @@ async def test_mcp(tmp_path: Path, printed: Callable[[], Awaitable[str]]) -> Non
         nursery.start_soon(mcp_server.main, *way_in)
         await mcp_client.main(*way_in, await printed())
         assert await printed() == "19 + 23 = 42"
+
+
+async def test_a_tunnel_through_an_agent(tmp_path: Path, printed: Callable[[], Awaitable[str]]) -> None:
+    async with open_mesh(tmp_path) as mesh, open_background() as nursery:
+        way_in = (mesh.control_plane.url, mesh.join_token)
+        nursery.start_soon(tunnel_agent.main, *way_in)
+        await tunnel_client.main(*way_in, await printed())
+        assert await printed() == "Hello, world"
 
 
 async def test_a_protocol_of_ones_own(tmp_path: Path) -> None:

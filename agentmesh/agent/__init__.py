@@ -4,6 +4,7 @@
     config      its settings
     rules       what it may reach, as one word of a command line
     standing    its credential, and the label in it
+    folder      its data folder, which no other process is to be in
     admissions  each connection authenticated, and again before a credential ends
     ways        which router the next connection is made to
     compose     all of these in one nursery
@@ -17,10 +18,15 @@ from agentmesh.agent.config import AgentProcessConfig
 from agentmesh.agent.pages import agent_pages
 from agentmesh.agent.rules import rule_of
 from agentmesh.agent.server_url import ServerUrl
+from agentmesh.pool.agent.access import AccessPolicy
+from agentmesh.pool.agent.config import AgentConfig, ConnectionsConfig
 
 __all__ = [
+    "AccessPolicy",
+    "AgentConfig",
     "AgentProcess",
     "AgentProcessConfig",
+    "ConnectionsConfig",
     "ServerUrl",
     "agent_pages",
     "open_agent",
