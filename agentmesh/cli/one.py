@@ -1,5 +1,6 @@
 """`agentmesh one`."""
 
+import logging
 import os
 import secrets
 import shlex
@@ -20,6 +21,8 @@ from agentmesh.control_plane.policy.open import OPEN_POLICY
 from agentmesh.one import One, OneConfig, open_one
 from agentmesh.one.one import DEFAULT_LISTEN
 from agentmesh.types import Address
+
+logger = logging.getLogger(__name__)
 
 TOKEN_FILE = "join-token"
 ADMIN_TOKEN_FILE = "admin-token"
@@ -83,11 +86,13 @@ async def _serve(config: OneConfig, stop: trio.Event) -> None:
         write_secret(token_file, mesh.join_token)
         click.echo(welcome(mesh, token_file))
         await stop.wait()
+        logger.info("stopping")
 
 
 def welcome(mesh: One, token_file: Path) -> str:
     """How to join. What is to be copied stands on lines of its own, unbroken however narrow the terminal is."""
     url = mesh.control_plane.url
+    way_in = ["--control-plane", url, "--bootstrap-token-path", str(token_file)]
     lines = [
         "The mesh is up.",
         "",
@@ -98,7 +103,12 @@ def welcome(mesh: One, token_file: Path) -> str:
         "",
         "Join it with a node, beside any server:",
         "",
-        shlex.join(["agentmesh", "node", "--control-plane", url, "--bootstrap-token-path", str(token_file)]),
+        shlex.join(["agentmesh", "node", *way_in]),
+        "",
+        "or with an agent, that leads to the SSH server of its machine, and a port that leads there through it:",
+        "",
+        shlex.join(["agentmesh", "agent", "run", "--agent-id", "devbox", "--allow", "tcp://127.0.0.1:22", *way_in]),
+        shlex.join(["agentmesh", "forward", "devbox", "tcp://127.0.0.1:22", "--listen", "127.0.0.1:2222", *way_in]),
         "",
         "or from Python, with the token that is in the file:",
         "",

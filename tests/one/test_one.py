@@ -1,10 +1,15 @@
 """A mesh in one process: it comes up with one call, lets members in, and is there again after a restart."""
 
+import shlex
 import stat
 from pathlib import Path
 
 import pytest
+import trio
+from click.testing import CliRunner
 
+from agentmesh.cli.one import welcome
+from agentmesh.cli.programs import Programs
 from agentmesh.control_plane.errors import EnrollmentRejectedError
 from agentmesh.node import open_node
 from agentmesh.one import OneConfig, open_one
@@ -90,3 +95,16 @@ async def test_an_address_that_is_taken_is_the_systems_error(tmp_path: Path) -> 
         with pytest.raises(OSError, match="in use"):
             async with open_one(taken):
                 raise AssertionError("unreachable")
+
+
+async def test_what_is_said_at_the_start_can_be_typed_as_it_is(tmp_path: Path) -> None:
+    async with open_one(config_of(tmp_path)) as mesh:
+        token = tmp_path / "join token"
+        token.write_text(mesh.join_token)
+        said = [shlex.split(line) for line in welcome(mesh, token).splitlines() if line.startswith("agentmesh ")]
+        assert [" ".join(words[1:3]) for words in said] == ["node --control-plane", "agent run", "forward devbox"]
+        for words in said:
+            result = await trio.to_thread.run_sync(
+                CliRunner().invoke, Programs(name="agentmesh"), [*words[1:], "--nonsense"]
+            )
+            assert result.stderr.count("No such option '--nonsense'") == 1, result.output
