@@ -229,6 +229,9 @@ def _write_private(path: Path, data: bytes, publish: Callable[[str, Path], None]
             file.flush()
             os.fsync(file.fileno())
         publish(temporary, path)
+    except OSError as exc:
+        exc.filename = exc.filename or str(path)  # a disk that is full does not say whose file that was
+        raise
     finally:
         Path(temporary).unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)

@@ -84,6 +84,9 @@ class StateDir:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self.path / CREDENTIAL_FILE)
+        except OSError as exc:
+            exc.filename = exc.filename or str(self.path / CREDENTIAL_FILE)  # a full disk does not say whose file it was
+            raise
         finally:
             Path(temporary).unlink(missing_ok=True)
         _sync_folder(self.path)

@@ -55,11 +55,21 @@ def test_saving_replaces_the_whole_file_or_nothing(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '.*{CREDENTIAL_FILE}'"):
         state.save(SavedCredential("http://cp", b"another", 1.0, TrustedKeys()))
     monkeypatch.undo()
     assert state.load() == SAVED
     assert os.listdir(tmp_path) == [CREDENTIAL_FILE]
+
+
+def test_a_full_disk_says_which_key_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left on device: '.*identity.key'"):
+        StateDir(tmp_path).identity()
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_token_is_in_no_repr() -> None:
