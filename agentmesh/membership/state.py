@@ -85,7 +85,7 @@ class StateDir:
                 os.fsync(file.fileno())
             os.replace(temporary, self.path / CREDENTIAL_FILE)
         except OSError as exc:
-            exc.filename = exc.filename or str(self.path / CREDENTIAL_FILE)  # a full disk does not say whose file it was
+            exc.filename = exc.filename or str(self.path / CREDENTIAL_FILE)  # a full disk names none
             raise
         finally:
             Path(temporary).unlink(missing_ok=True)
