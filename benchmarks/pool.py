@@ -57,10 +57,10 @@ class Plan:
         find: the agent finds how many it needs, looking every `interval`.
     """
 
-    opens: float = 3.0
+    opens: float = 2.0
     counts: tuple[int, ...] = (1, 4)
-    pour: float = 10.0
-    find: float = 70.0
+    pour: float = 8.0
+    find: float = 60.0
     interval: float = 2.0
 
 
@@ -226,7 +226,7 @@ async def measure(bench: Bench, lossy: bool = True) -> None:
 @click.option(
     "--charts", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Draw pool.png and pool.svg."
 )
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True, help="Per opens.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True, help="Of each measurement of opens.")
 @click.option("--loss/--no-loss", default=True, show_default=True, help="Also over a link that loses packets.")
 def pool(json_path: Path | None, charts: Path | None, seconds: float, loss: bool) -> None:
     output = Output(json_path, None, charts)
