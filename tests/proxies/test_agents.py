@@ -161,7 +161,7 @@ async def test_an_agent_comes_to_both_routers_and_is_back_when_the_proxy_is(
             world.agent(f"tcp://127.0.0.1:{port_of(world.routers[0])}"),
             world.agent(f"wss://{name}:{world.port}/ws/agent/v1", TWO) as agent,
         ):
-            await wait_until(lambda: spread(*world.routers) == [2, 1])
+            await wait_until(lambda: spread(*world.routers) == [2, 1] and len(agent.connections) == 2)
             through = {link.connection_id for link in agent.connections}
             direct = ids_at(*world.routers) - through
             streams = [await world.begin(router) for router in world.routers]
