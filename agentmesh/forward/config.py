@@ -69,7 +69,8 @@ class ForwardConfig:
         for address, has_password in self._addresses():
             if not (address.is_loopback or self.allow_remote or has_password):
                 raise ValueError(
-                    f"{address}: other machines may reach that; allow them, or give the proxies a password"
+                    f"{address}: other machines may reach that; listen on 127.0.0.1, let them in (allow-remote), or, "
+                    "if it is a proxy, give it a password"
                 )
         if self.password_path is not None and self.socks is None and self.http_proxy is None:
             raise ValueError("a password is for the proxies, and there is none")

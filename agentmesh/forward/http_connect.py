@@ -118,7 +118,8 @@ class ConnectServer(Front):
         method, shown = request.method.decode(), _shown_by(request)
         if method != "CONNECT":
             allow = [("Allow", "CONNECT")]
-            self._deny(HTTPStatus.METHOD_NOT_ALLOWED, Input.OTHER, f"{method} is not served, but CONNECT", allow)
+            said = f"{method} is not served, but CONNECT (curl: --proxytunnel)"
+            self._deny(HTTPStatus.METHOD_NOT_ALLOWED, Input.OTHER, said, allow)
         elif self._credentials is not None and (shown is None or not self._credentials.accepts(*shown)):
             ask = [("Proxy-Authenticate", 'Basic realm="agentmesh", charset="UTF-8"')]
             reason = "no password" if shown is None else "the wrong password"

@@ -21,6 +21,9 @@ class Method(enum.IntEnum):
     NONE = 0xFF
 
 
+UNWILLING = {Method.PASSWORD: "offers no password", Method.NO_AUTHENTICATION: "insists on authentication"}
+
+
 class AddressType(enum.IntEnum):
     IPV4 = 1
     DOMAIN = 3
@@ -155,7 +158,7 @@ class SocksServer(Front):
         wanted = Method.NO_AUTHENTICATION if self._credentials is None else Method.PASSWORD
         if wanted not in methods:
             self._out += bytes((VERSION, Method.NONE))
-            return self._refuse(Input.NO_METHOD, f"the client does not offer method {wanted.value}")
+            return self._refuse(Input.NO_METHOD, f"the client {UNWILLING[wanted]}")
         self._out += bytes((VERSION, wanted))
         return self._step(Input.METHOD if self._credentials is None else Input.ASKED)
 

@@ -85,7 +85,7 @@ def test_other_methods_are_not_served(method: str) -> None:
     answer = answer_to(method.encode(), machine.data_to_send())
     assert (answer.status, answer.headers["allow"]) == (405, "CONNECT")
     assert bool(answer.body) is (method != "HEAD")
-    assert said(machine) == [RequestRefused(f"{method} is not served, but CONNECT")]
+    assert said(machine) == [RequestRefused(f"{method} is not served, but CONNECT (curl: --proxytunnel)")]
 
 
 MALFORMED: dict[str, tuple[bytes, int]] = {

@@ -185,3 +185,10 @@ def test_anything_at_all_is_taken_the_same_however_it_is_cut(data: bytes, secret
         return machine.state, said(machine), machine.data_to_send()
 
     assert run([data] if data else []) == run(cuts.draw(pieces_of(data)))
+
+
+@pytest.mark.parametrize(("mine", "says"), [(MINE, "offers no password"), (None, "insists on authentication")])
+def test_what_a_client_is_not_ready_for_is_said_in_words(mine: Credentials | None, says: str) -> None:
+    machine = SocksServer(mine)
+    machine.receive_data(bytes((5, 1, 0 if mine else 1)))
+    assert said(machine) == [RequestRefused(f"the client {says}")]
