@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from agentmesh.protocols.pool import DIAL_ID, Code, Open
 from agentmesh.protocols.pool.open_wire import decode_result, encode_open
+from agentmesh.testing.cancellation import cancel_at_every_await
 from agentmesh.testing.clock import run
 from agentmesh.wire.framing import FrameReader, encode_frame
 from tests.pool.relays import Relays, Through, open_relays
@@ -131,3 +132,34 @@ async def test_a_stream_that_nobody_reads_is_bounded_on_every_hop(autojump_clock
         stream.client.reset()
         await trio.sleep(1)
         assert [host.statistics().connections.held_bytes for host in hosts] == [0] * 4
+
+
+@pytest.mark.parametrize("ingress", [RELAYED, LOCAL])
+async def test_an_open_cancelled_anywhere_leaves_nothing_anywhere(autojump_clock: MockClock, ingress: int) -> None:
+    """Not at the client's router, not at the other, not at the agent, not at the target."""
+    async with open_relays() as world:
+
+        async def use() -> None:
+            opening = await dial(world.clients[ingress])
+            if opening.stream is not None:
+                await opening.stream.aclose()
+
+        async def check() -> None:
+            await trio.sleep(1)
+            assert not +world.load()
+            assert world.complaints() == []
+            assert world.agency.targets.open == 0
+
+        assert await cancel_at_every_await(use, check=check) >= 3
+
+
+async def test_a_client_that_goes_while_its_target_is_dialled_leaves_nothing(autojump_clock: MockClock) -> None:
+    async with open_relays() as world:
+        for ingress in (RELAYED, LOCAL):
+            with trio.move_on_after(2):
+                await dial(world.clients[ingress], host=SLOW)
+        await trio.sleep(10)
+        assert not +world.load()
+        assert world.complaints() == []
+        counts = [router.host.statistics().streams.outcomes["failed"] for router in world.routers]
+        assert counts == [0, 0, 0]
