@@ -24,7 +24,7 @@ import trio
 
 from benchmarks.machine import look_at_machine
 from benchmarks.options import Output
-from benchmarks.pool_report import CONTROLLER, DECISION, DIRECT, LOSS, OPENS, POOL, name_of
+from benchmarks.pool_report import CONTROLLER, DECISION, DIRECT, LOSS, OPENS, POOL, RELAYED, name_of
 from benchmarks.processes import Worker, WorkerError, cpu_seconds, open_worker
 from benchmarks.progress import progress_console
 from benchmarks.results import Measurement, Results, Settings
@@ -72,6 +72,7 @@ class Bench:
     plan: Plan
     folder: Path
     key: str = attrs.Factory(lambda: secrets.token_hex(32))
+    registry: str = ""
 
     def note(
         self, stack: str, scenario: str, values: dict[str, float], size: int = 0, error: str | None = None
@@ -93,7 +94,8 @@ class Bench:
                 settings = {"role": name, "key": self.key, **told}
                 return await stack.enter_async_context(open_worker(name, command, settings, self.folder))
 
-            router = await start("router", POOLED, hosts=hosts)
+            registry = str(self.folder / f"{secrets.token_hex(4)}.db")
+            router = await start("router", POOLED, hosts=hosts, others=[], registry=registry)
             with TemporaryDirectory(dir=self.folder) as folder:
                 agent = await start(
                     "agent",
@@ -103,7 +105,17 @@ class Bench:
                     folder=folder,
                 )
                 await agent.ask("settle", ASK_TIMEOUT, count=connections["min"])
+                self.registry = registry
                 yield router, agent
+
+    @asynccontextmanager
+    async def another_router(self, router: Worker) -> AsyncGenerator[Worker]:
+        """One that has no connections of the agent, and knows the one that has."""
+        told = {"hosts": [LOOPBACK], "others": router.ready["addresses"][:1], "registry": self.registry}
+        async with open_worker(
+            "another router", POOLED, {"role": "router", "key": self.key, **told}, self.folder
+        ) as another:
+            yield another
 
     @asynccontextmanager
     async def client(self, agent: Worker, router: Worker | None) -> AsyncGenerator[Worker]:
@@ -126,6 +138,10 @@ async def measure_opens(bench: Bench) -> None:
                     await _measure_opens(bench, DIRECT, client, {"agent": agent})
             async with bench.client(agent, router) as client:
                 await _measure_opens(bench, name_of(count), client, {"agent": agent, "router": router})
+            if number == 0:
+                async with bench.another_router(router) as another, bench.client(agent, another) as client:
+                    roles = {"agent": agent, "router": router, "other": another}
+                    await _measure_opens(bench, RELAYED, client, roles)
 
 
 async def _measure_opens(bench: Bench, stack: str, client: Worker, workers: dict[str, Worker]) -> None:
@@ -226,7 +242,13 @@ async def measure(bench: Bench, lossy: bool = True) -> None:
 @click.option(
     "--charts", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Draw pool.png and pool.svg."
 )
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True, help="Of each measurement of opens.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Of each measurement of opens.",
+)
 @click.option("--loss/--no-loss", default=True, show_default=True, help="Also over a link that loses packets.")
 def pool(json_path: Path | None, charts: Path | None, seconds: float, loss: bool) -> None:
     output = Output(json_path, None, charts)

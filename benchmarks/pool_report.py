@@ -11,7 +11,7 @@ from benchmarks.charts import OTHERS, SERIES, save_figure
 from benchmarks.results import Measurement, Results
 
 OPENS, LOSS, CONTROLLER, DECISION = "opens", "loss", "controller", "decision"
-DIRECT = "direct"
+DIRECT, RELAYED = "direct", "by another router"
 POOL = "pool"  # the kind of results, and the name of the chart
 WIDTH, HEIGHT = 12.0, 3.6  # inches
 MEGA = 1e6
@@ -23,7 +23,8 @@ OPEN_ROWS = (  # what, the value, its unit
     ("a byte there and back, the median, ms", "round_trip_p50", 1e3),
     ("opens a second, 32 at once", "opens_per_second", 1.0),
     ("CPU of an open: client, us", "cpu_client", 1e6),
-    ("  router, us", "cpu_router", 1e6),
+    ("  the agent's router, us", "cpu_router", 1e6),
+    ("  the client's router, us", "cpu_other", 1e6),
     ("  agent and target, us", "cpu_agent", 1e6),
 )
 

@@ -70,17 +70,18 @@ class LocalPlane:
         return Issued(token, expires_at)
 
 
-async def enter(key: str, *routers: str, labels: Mapping[str, str] | None = None) -> Membership:
+async def enter(key: str, *routers: str, role: str = "", labels: Mapping[str, str] | None = None) -> Membership:
     """A new member of the mesh: a node that knows these routers, or a router.
 
     Args:
         key: the signing key, in hexadecimal.
         routers: their addresses with their peer IDs; none makes a router.
+        role: another one than that.
         labels: that are attested.
     """
     identity, signing = Identity.generate(), SigningKey.from_bytes(bytes.fromhex(key))
     records = tuple(map(_record_of, routers))
-    role = ROLE_NODE if routers else ROLE_ROUTER
+    role = role or (ROLE_NODE if routers else ROLE_ROUTER)
     membership = Membership(identity, LocalPlane(signing, identity.peer, role, records, labels or {}), ENROLLMENT)
     await membership.begin()
     return membership

@@ -11,6 +11,7 @@ from pathlib import Path
 import trio
 
 from agentmesh.agent import AgentProcess, AgentProcessConfig, open_agent_as
+from agentmesh.credentials import ROLE_ROUTER
 from agentmesh.errors import NotConnectedError
 from agentmesh.node import Node, NodeConfig, run_node_as
 from agentmesh.pool.agent.access import AccessPolicy
@@ -18,6 +19,7 @@ from agentmesh.pool.agent.config import AgentConfig, ConnectionsConfig
 from agentmesh.pool.agent.scaling import Record
 from agentmesh.pool.agent.targets import Connector
 from agentmesh.router import RouterConfig, open_router_as
+from agentmesh.router.config import AgentsConfig
 from agentmesh.runtime.nursery import open_background
 from agentmesh.types import Address
 from benchmarks.commands import Answer, Command, Serve, run_worker
@@ -49,8 +51,12 @@ async def serve_target(stream: trio.abc.Stream) -> None:
 
 async def run_router(settings: Answer, ready: Serve) -> None:
     listen = tuple(Address.parse(f"/ip4/{host}/tcp/0") for host in settings["hosts"])
-    membership = await enter(settings["key"])
-    async with open_router_as(membership, RouterConfig(enrollment=ENROLLMENT, listen=listen)) as router:
+    membership = await enter(settings["key"], *settings["others"], role=ROLE_ROUTER)
+    config = RouterConfig(enrollment=ENROLLMENT, listen=listen, agents=AgentsConfig(registry=settings["registry"]))
+    async with open_router_as(membership, config) as router:
+        with trio.fail_after(SETTLE_TIMEOUT):
+            while len(router.federation.peers) < len(settings["others"]):  # noqa: ASYNC110 - seen from outside
+                await trio.sleep(LOOK_INTERVAL)
         await ready({"addresses": [str(address) for address in router.addresses]})
 
 
