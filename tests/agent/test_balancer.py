@@ -22,6 +22,8 @@ from tests.pool.worlds import say
 ONE = ConnectionsConfig()
 SETTLED = 60.0  # seconds after which a connection is none of those that may fail at once
 HELD = 10.0  # seconds that a stream is open on the router that stops
+AWAY = 20.0  # seconds that a router is away which is started again
+MINUTES = 300.0  # seconds
 BACKOFF = 1 + 2 + 4 + 8 + 16  # seconds that it waits between its attempts meanwhile, at most
 LOOK = 0.01  # seconds
 
@@ -55,6 +57,12 @@ class Balancer:
         return self._addresses[1 if self.gone else turn]
 
 
+def online(routers: Iterable[Router]) -> bool:
+    """Whether streams can be opened at any of them."""
+    tables = [router.agents.service.table for router in routers]
+    return any(is_online(table.get(AGENT), table.limits, trio.current_time()) for table in tables)
+
+
 @attrs.define
 class Watch:
     """How the agent fares while its router stops.
@@ -71,8 +79,7 @@ class Watch:
         began = trio.current_time()
         while True:
             now = trio.current_time()
-            tables = [router.agents.service.table for router in routers]
-            if not any(is_online(table.get(AGENT), table.limits, now) for table in tables):
+            if not online(routers):
                 self.offline += LOOK
             if spread(routers[1]) == [connections]:
                 self.whole = min(self.whole, now - began)
@@ -129,3 +136,38 @@ async def test_a_balancer_that_knows_but_the_one_that_stops(autojump_clock: Mock
         watch = await stop_the_first(fleet, balancer, routers, 1)
         assert HELD < watch.offline < HELD + BACKOFF
         assert MAX_LOOKS < fleet.sessions_made("agent") - dials <= 10 * MAX_LOOKS
+
+
+async def test_one_router_after_another_is_started_again(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """Each stops when the one before has been back for minutes; the agent is never away, and at both in the end."""
+    async with open_agent_fleet(tmp_path) as fleet:
+        up = {name: await fleet.router(name) for name in ("r1", "r2")}
+        turns, away = itertools.count(), set[str]()
+
+        def choose() -> Address:
+            routers = [up[name] for name in sorted(up.keys() - away)]
+            return routers[next(turns) % len(routers)].addresses[0].without_peer()
+
+        async def watch() -> None:
+            while True:
+                offline.append(not online(up.values()))
+                await trio.sleep(10 * LOOK)
+
+        await fleet.process(connections=TWO, behind=choose)
+        await wait_until(lambda: sum(spread(*up.values())) == 2)
+        await trio.sleep(SETTLED)
+        offline = list[bool]()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            for name in ("r1", "r2"):
+                identity = up[name].host.identity
+                await fleet.stop(name)
+                away.add(name)
+                await trio.sleep(AWAY)
+                assert sum(spread(*up.values())) == 2
+                up[name] = await fleet.router(name, identity=identity)
+                away.remove(name)
+                await trio.sleep(MINUTES)
+                assert spread(*up.values()) == [1, 1]
+            nursery.cancel_scope.cancel()
+        assert not any(offline)
