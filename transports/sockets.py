@@ -2,9 +2,11 @@
 
 import errno
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from socket import gaierror
 from typing import NoReturn
 
 import attrs
@@ -89,7 +91,14 @@ async def connect_directly(endpoint: Endpoint, address: Address) -> trio.SocketS
             return await _connect_literal(endpoint)
         return await _open_tcp(endpoint.in_ascii.host, endpoint.port, SOURCES[endpoint.kind])
     except OSError as exc:
-        raise DialError(f"cannot connect to {address}: {exc}") from exc
+        raise DialError(f"cannot connect to {address}: {_said(exc)}") from exc
+
+
+def _said(exc: OSError) -> str:
+    """Why, without where: that is said already."""
+    if isinstance(exc, gaierror) or not exc.errno:
+        return exc.strerror or str(exc)
+    return os.strerror(exc.errno)
 
 
 async def _connect_through(proxy: Proxy, target: str) -> trio.abc.Stream:

@@ -109,7 +109,7 @@ class Dial:
                 scope.cancel()
 
     def _failure(self) -> DialError:
-        reasons = "; ".join(f"{address}: {_reason(self._errors.get(address))}" for address in self._scopes)
+        reasons = "; ".join(_reason(address, self._errors.get(address)) for address in self._scopes)
         whom = "" if self.peer is None else f"{self.peer}: "
         failure = DialError(f"cannot reach {whom}{reasons}")
         errors = list(self._errors.values())
@@ -118,7 +118,9 @@ class Dial:
         return failure
 
 
-def _reason(error: Exception | None) -> str:
+def _reason(address: Address, error: Exception | None) -> str:
+    """With the address once, and without the peer, who is named before it."""
+    said = str(error) or type(error).__name__
     if error is None or isinstance(error, trio.TooSlowError):
-        return "no answer in time"
-    return str(error) or type(error).__name__
+        said = "no answer in time"
+    return f"{address.without_peer()}: {said.replace(str(address), 'it')}"

@@ -101,6 +101,7 @@ async def test_a_refusal_has_its_cause() -> None:
         async with TcpTransport().dial(address):
             pass
     assert isinstance(caught.value.__cause__, OSError)
+    assert str(caught.value) == f"cannot connect to {address}: Connection refused"
 
 
 @pytest.mark.parametrize(
