@@ -125,7 +125,7 @@ def list_agents(router: RouterCalls) -> None:
 def show_agent(router: RouterCalls, agent_id: str) -> None:
     """The connections of an agent, those to other routers too."""
     found = router.call("GET", f"/{quote(agent_id, safe='')}")
-    columns = ("process", "connection", "epoch", "router", "healthy", "streams", "score", "rtt", "heard of", "state")
+    columns = ("process", "connection", "epoch", "router", "healthy", "streams", "health", "rtt", "heard of", "state")
     rows = [
         (
             one["instanceId"],
@@ -142,6 +142,8 @@ def show_agent(router: RouterCalls, agent_id: str) -> None:
         for one in found["connections"]
     ]
     show_table(found, columns, rows, router.as_json)
+    if not found["online"]:
+        click.echo(f"{found['agentId']} is offline: no process of it is connected and healthy.", err=True)
     if found["registry"] == "unavailable":
         click.echo("The registry does not answer: connections to other routers are not shown.", err=True)
 

@@ -121,7 +121,8 @@ def _object(said: object) -> dict[str, Any]:
 
 def _refusal(response: httpx.Response, said: object) -> RouterAdminError:
     problem = _object(said)
-    reason = str(problem.get("detail") or f"HTTP status {response.status_code}")[:MAX_REASON_CHARACTERS]
+    unknown = f"HTTP status {response.status_code}; is that the admin API of a router?"
+    reason = str(problem.get("detail") or unknown)[:MAX_REASON_CHARACTERS]
     printable = "".join(c if c.isprintable() else " " for c in reason)
     return RouterAdminError(f"the router refuses: {printable}", response.status_code, problem)
 

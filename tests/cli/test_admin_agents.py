@@ -115,6 +115,7 @@ async def test_events_are_told_a_line_each_until_there_are_enough(tmp_path: Path
         (("list", "--token-path", "/nowhere"), 2, "/nowhere: No such file or directory"),
         (("close", AGENT, "c1"), 2, "Missing option '--epoch'"),
         (("show", "no agent"), 1, "the router refuses: no agent can be called so"),
+        (("show", "nobody"), 0, "nobody is offline"),
     ],
 )
 async def test_what_goes_wrong_is_one_line(tmp_path: Path, arguments: tuple[str, ...], status: int, text: str) -> None:
