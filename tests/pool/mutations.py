@@ -95,6 +95,13 @@ MUTATIONS = {
         "        if now < self._scaled_at:",
         (CONTROLLER, CONTROLLERS),
     ),
+    "M6b": Mutation(
+        "a connection that lets more bytes leave has not helped while queues stay full",
+        "agentmesh/pool/agent/scaling.py",
+        "before < MIN_WAIT or waits_less or more_leaves\n",
+        "before < MIN_WAIT or waits_less\n",
+        ("tests/pool/agent/test_scaling.py",),
+    ),
     "M7": Mutation(
         "a stream for one life of a connection is opened on another",
         "agentmesh/pool/router/opening.py",
@@ -128,6 +135,20 @@ MUTATIONS = {
         "agentmesh/pool/router/ingress.py",
         "if one.key not in attempts.elsewhere], request)",
         "], request)",
+        (INGRESS,),
+    ),
+    "M7f": Mutation(
+        "connections that leave use up what an open may try at other routers",
+        "agentmesh/pool/router/ingress.py",
+        "            fresh = opening.result != RETURNED\n",
+        "            fresh = True\n",
+        (INGRESS,),
+    ),
+    "M7g": Mutation(
+        "an agent of another router is judged by the name that a client has for it",
+        "agentmesh/pool/router/ingress.py",
+        "pool.agent_id if pool else await self._spelt(agent)",
+        "pool.agent_id if pool else agent",
         (INGRESS,),
     ),
     "M8": Mutation(
