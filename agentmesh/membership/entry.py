@@ -78,6 +78,7 @@ class Entry:
             logger.warning("the saved credential is of no use", extra={"reason": exc})
             return await self._recover(saved) if exc.reason == "expired" else None
         logger.info("resumed", extra={"peer": credential.peer, "role": credential.role})
+        self._compare_labels(credential)
         return credential
 
     async def enroll(self, lack: str) -> Credential:
@@ -139,6 +140,13 @@ class Entry:
                 reason = exc
         logger.warning("resuming without the control plane", extra={"reason": reason})
         return saved
+
+    def _compare_labels(self, credential: Credential) -> None:
+        """Say so when labels are asked for that a saved credential lacks: it has those of its enrollment for good."""
+        asked = self._enrollment.labels.items()
+        if lacking := " ".join(sorted(f"{key}={value}" for key, value in asked if credential.labels.get(key) != value)):
+            advice = "to have them attested, enroll anew, with an empty data folder"
+            logger.warning("the saved credential lacks labels", extra={"labels": lacking, "advice": advice})
 
     async def _issued_before(self, rejected: EnrollmentRejectedError) -> Issued:
         """What an enrollment of ours was answered with when we were not there to hear it; its token may be spent."""

@@ -46,6 +46,17 @@ async def test_a_restart_resumes_and_spends_no_token(autojump_clock: MockClock, 
     assert plane.calls["enroll"] == 1
 
 
+async def test_labels_that_a_saved_credential_lacks_are_told_of(
+    autojump_clock: MockClock, state: StateDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    plane, identity = Plane(), state.identity()
+    await membership_of(plane, identity, state).begin()
+    for labels, told in (({}, []), ({"site": "b", "arch": "arm"}, ["arch=arm site=b"])):
+        enrollment = Enrollment(control_plane=URL, labels=labels)
+        await Membership(identity, plane.client(identity), enrollment, state, wall_clock).begin()
+        assert [vars(one)["labels"] for one in caplog.records if one.message.endswith("lacks labels")] == told
+
+
 async def test_resuming_needs_no_control_plane(autojump_clock: MockClock, state: StateDir) -> None:
     plane = Plane()
     await membership_of(plane, state.identity(), state).begin()
