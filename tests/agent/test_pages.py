@@ -27,6 +27,7 @@ async def pool_of(agent: AgentProcess) -> dict[str, Any]:
 async def test_it_is_ready_while_a_router_has_a_connection(autojump_clock: MockClock, tmp_path: Path) -> None:
     async with open_agent_fleet(tmp_path) as fleet:
         agent = await fleet.process()
+        await wait_until(lambda: agent.pool.controller.count == 1)  # it has begun
         assert (await get(agent, "/healthz")).status_code == 200
         assert (await get(agent, "/readyz")).status_code == 503
         assert 'agentmesh_agent_connections{state="missing"} 1.0' in (await get(agent, "/metrics")).text
