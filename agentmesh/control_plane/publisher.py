@@ -22,8 +22,10 @@ from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER, Credential, verify
 from agentmesh.errors import CredentialError, DialError, RemoteProtocolError
 from agentmesh.events import EVENT_WINDOW, EVENTS_TOPIC
 from agentmesh.identity import Identity
+from agentmesh.protocols import goaway
 from agentmesh.protocols.auth import AUTH_ID, authenticate
 from agentmesh.protocols.floodsub import Floodsub, Role
+from agentmesh.protocols.goaway import GoAway
 from agentmesh.runtime.host import Host, open_host
 from agentmesh.runtime.session import MuxSession
 from agentmesh.types import PeerId
@@ -34,6 +36,7 @@ LOOK_INTERVAL = 1.0  # seconds between looks at the leases that this process kno
 LINK_TIMEOUT = 10.0  # seconds to dial a router and be admitted there
 EVENT_RETENTION = 86400.0  # seconds that events are kept
 FORGET_INTERVAL = 3600.0  # seconds
+CLOSE_TIMEOUT = 1.0  # seconds to say goodbye to a router
 
 LINK_ERRORS = (DialError, CredentialError, RemoteProtocolError, trio.BrokenResourceError, trio.TooSlowError)
 
@@ -59,6 +62,7 @@ class RouterLinks:
         self._interval, self._wall_clock = reconnect_interval, wall_clock
         self._due: dict[PeerId, float] = {}  # when each router that has a lease may be dialled next
         self._answering: set[PeerId] = set()  # those that speak floodsub with us
+        self._linked: dict[PeerId, trio.CancelScope] = {}
         self._host: Host
 
     def __len__(self) -> int:
@@ -101,13 +105,23 @@ class RouterLinks:
             with trio.fail_after(LINK_TIMEOUT):
                 session = await self._host.connect(router, lease.addresses)
                 await self._admit(session, issue.credential)
-            with trio.move_on_after((issue.expires_at - self._wall_clock()) / 2):
+            with trio.move_on_after((issue.expires_at - self._wall_clock()) / 2) as self._linked[router]:
                 await self.floodsub.attach(router)
         except LINK_ERRORS as exc:
             logger.info("no link to the router", extra={"router": router, "reason": exc, "retry_in": self._interval})
         finally:
+            self._linked.pop(router, None)
             if (standing := self._host.session(router)) is not None:
-                standing.abort("the link is over")
+                with trio.move_on_after(CLOSE_TIMEOUT, shield=True):
+                    await standing.aclose()
+
+    def leave(self, router: PeerId, _: GoAway) -> None:
+        """End the link to a router that stops, which need not wait for us then. It is dialled again when it is back."""
+        self._linked[router].cancel()
+
+    def is_linked(self, router: PeerId) -> bool:
+        """Whether there is a link to a router."""
+        return router in self._linked
 
     async def _admit(self, session: MuxSession, credential: bytes) -> None:
         async with await session.open_stream(AUTH_ID) as stream:
@@ -136,9 +150,9 @@ async def run_publisher(
     """
     identity = Identity.generate()
     links = RouterLinks(identity, store, authority, reconnect_interval, wall_clock)
-    spoken = attrs.evolve(links.floodsub.protocol(), serve=links.hear)
+    spoken = [attrs.evolve(links.floodsub.protocol(), serve=links.hear), goaway.protocol(links.is_linked, links.leave)]
     async with (
-        open_host(identity=identity, transports=transports, protocols=[spoken]) as host,
+        open_host(identity=identity, transports=transports, protocols=spoken) as host,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(links.run, host)

@@ -11,6 +11,7 @@ from agentmesh.credentials import ROLE_NODE, ROLE_ROUTER
 from agentmesh.errors import AddressError
 from agentmesh.identity import Identity
 from agentmesh.membership import Enrollment
+from agentmesh.protocols.goaway import Reason, Result
 from agentmesh.router import RouterConfig, open_router
 from agentmesh.runtime.config import ConnectionLimits, HostConfig
 from agentmesh.runtime.host import open_host
@@ -120,3 +121,14 @@ async def test_an_address_that_is_taken_is_the_systems_error(tmp_path: Path) -> 
 def test_a_lease_that_is_never_renewed_is_none() -> None:
     with pytest.raises(ValueError, match="lease_renew_interval"):
         RouterConfig(enrollment=Enrollment(control_plane="http://cp"), lease_renew_interval=0.0)
+
+
+async def test_the_control_plane_keeps_no_router_from_stopping(tmp_path: Path) -> None:
+    """Its link for events is a session like others'; it ends when it is told that the router stops."""
+    async with open_loopback(tmp_path) as mesh:
+        config = RouterConfig(enrollment=await mesh.enrollment(ROLE_ROUTER), state_dir=tmp_path / "router", listen=TCP)
+        async with open_router(config) as router:
+            with trio.fail_after(20):
+                while not router.floodsub.statistics().links:  # noqa: ASYNC110 - only looking tells
+                    await trio.sleep(0.02)
+        assert router.departures.sent[Reason.DRAINING, Result.OK] == 1
