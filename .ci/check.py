@@ -37,9 +37,9 @@ MOST_WORKERS = 4  # each holds most of a gigabyte by its end
 
 
 def workers() -> tuple[str, ...]:
-    """A process for each processor. The tests of a file stay together."""
+    """A process for each processor. Each begins with its share of the tests, in their order, and helps the other out."""
     count = min(os.cpu_count() or 1, MOST_WORKERS)
-    return (f"--numprocesses={count}", "--dist=loadfile") if count > 1 else ()
+    return (f"--numprocesses={count}", "--dist=worksteal") if count > 1 else ()
 
 
 # Pure code has no excuse: every line and branch of these is run by the tests.
