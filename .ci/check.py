@@ -37,7 +37,7 @@ MOST_WORKERS = 4  # each holds most of a gigabyte by its end
 
 
 def workers() -> tuple[str, ...]:
-    """A process for each processor. Each begins with its share of the tests, in their order, and helps the other out."""
+    """A process for each processor. Each begins with its share of the tests, and then helps the others."""
     count = min(os.cpu_count() or 1, MOST_WORKERS)
     return (f"--numprocesses={count}", "--dist=worksteal") if count > 1 else ()
 
