@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
@@ -14,6 +15,7 @@ from agentmesh.errors import MissingExtraError
 SQLITE_CONNECTIONS = 4  # one of them writes
 POSTGRES_CONNECTIONS = 16  # each waits for the disk by itself
 BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another
+BUSY_LOOK = 0.01  # seconds between two looks at whether the other is done
 ANSWER_TIMEOUT = 10.0  # seconds that PostgreSQL has for a statement, and to take a connection
 PRAGMAS = (
     "PRAGMA journal_mode=WAL",  # readers never wait for the writer
@@ -45,7 +47,21 @@ def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     assert isinstance(connection, sqlite3.Connection)
     connection.isolation_level = None  # the driver starts no transactions of its own: `_begin` does
     for pragma in PRAGMAS:
-        connection.execute(pragma)
+        _execute_patiently(connection, pragma)
+
+
+def _execute_patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """SQLite does not wait for who else changes the journal of a new file, as it waits for whoever writes."""
+    give_up_at = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute(statement)
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
+                raise
+            time.sleep(BUSY_LOOK)  # of a thread of its own
+        else:
+            return
 
 
 def _begin(connection: Connection) -> None:

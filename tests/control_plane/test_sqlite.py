@@ -3,6 +3,8 @@
 import os
 import sqlite3
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import trio
 from sqlalchemy import Connection
 
 from agentmesh.control_plane.database import StoreError, open_database
+from agentmesh.control_plane.dsn import SqliteFile
+from agentmesh.control_plane.engines import sqlite_engine
 from agentmesh.control_plane.records import BootstrapToken
 from agentmesh.control_plane.store import open_store
 from tests.control_plane.plane import bearer, open_harness
@@ -84,3 +88,20 @@ async def test_a_backup_is_made_while_it_runs(tmp_path: Path) -> None:
         assert mesh.plane.authority.trusted == keys
         assert (await mesh.post("/refresh", mesh.refresh_request(member), **bearer(credential))).status_code == 200
         assert await mesh.plane.store.node(later.peer) is None
+
+
+def test_many_that_open_a_new_file_at_once_wait_for_one_another(tmp_path: Path) -> None:
+    """Each sets the journal of the file, for which SQLite has nobody wait."""
+    for number in range(20):
+        file, together = SqliteFile(str(tmp_path / f"{number}.db")), threading.Barrier(8)
+
+        def open_it(file: SqliteFile = file, together: threading.Barrier = together) -> str:
+            engine = sqlite_engine(file)
+            together.wait(30)
+            with engine.connect() as connection:
+                mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+            engine.dispose()
+            return str(mode)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert [task.result() for task in [pool.submit(open_it) for _ in range(8)]] == ["wal"] * 8
