@@ -6,7 +6,8 @@
 .DELETE_ON_ERROR:
 
 PYTHON ?=
-export PYTHON
+WORKERS ?=
+export PYTHON WORKERS
 
 BIN := .venv/bin
 # Without the warnings of the build, which are about every project with a flat layout.
@@ -23,7 +24,7 @@ SERVERS := .venv-servers/.ready
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
-	@echo "PYTHON=python3.12 chooses the interpreter; TESTS='tests/test_layout.py -x' narrows make test to these."
+	@echo "PYTHON=python3.12 chooses the interpreter; TESTS='tests/test_layout.py -x' narrows make test to these, WORKERS=2 shares it out."
 
 demo: $(RUN) ## a control plane, two routers and three members on this machine, moving real files
 	@$(BIN)/agentmesh demo

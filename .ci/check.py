@@ -33,13 +33,12 @@ LINT: dict[str, tuple[str, ...]] = {
 }
 PYTEST = ("python", "-m", "pytest", "--hypothesis-profile=ci")
 COVERED = ("--cov", "--cov-report=", f"--cov-report=json:{COVERAGE_JSON}")
-MOST_WORKERS = 4  # each holds most of a gigabyte by its end
 
 
 def workers() -> tuple[str, ...]:
-    """A process for each processor. Each begins with its share of the tests, and then helps the others."""
-    count = min(os.cpu_count() or 1, MOST_WORKERS)
-    return (f"--numprocesses={count}", "--dist=worksteal") if count > 1 else ()
+    """With WORKERS=2 in the environment two processes share the tests, each most of a gigabyte by its end."""
+    count = os.environ.get("WORKERS", "")
+    return (f"--numprocesses={count}", "--dist=worksteal") if count else ()
 
 
 # Pure code has no excuse: every line and branch of these is run by the tests.
