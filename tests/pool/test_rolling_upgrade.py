@@ -1,6 +1,5 @@
 """Two routers behind one address, either of which may know pools or not, and an agent of either age: all get along."""
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import product
@@ -10,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from agentmesh.abc import Admission, Stream
+from agentmesh.abc import Admission
 from agentmesh.identity import Identity
 from agentmesh.pool.agent.access import AccessPolicy
 from agentmesh.pool.agent.agent import AgentPool, AgentSettings
@@ -21,61 +20,23 @@ from agentmesh.pool.router.attached import Bearer, attached_to
 from agentmesh.pool.router.leased import PooledStream
 from agentmesh.pool.router.service import PoolService
 from agentmesh.pool.router.table import PoolTable
-from agentmesh.protocols.pool import POOL_ID, Open, open_protocol, open_target, pool_protocol
+from agentmesh.protocols.pool import POOL_ID, open_protocol, pool_protocol
 from agentmesh.runtime.host import Host, open_host
-from agentmesh.runtime.messages import read_message, write_message
 from agentmesh.runtime.nursery import open_background
 from agentmesh.runtime.registry import Protocol
 from agentmesh.runtime.session import MuxSession
 from agentmesh.testing.network import MemoryNetwork
-from agentmesh.wire.framing import FrameReader
+from tests.pool.old_router import OldRouter
 from tests.pool.test_pool_legacy import OldAgent, serve_echo
-from tests.pool.worlds import ANYWHERE, ECHO, Targets, asked, say
+from tests.pool.worlds import ANYWHERE, Targets, asked, say
 
 OLD, NEW = "old", "new"
 AGENT = "agent"
 
 
 @attrs.define
-class OldRouter:
-    """Answers hellos and heartbeats, and says nothing of pools."""
-
-    sessions: list[MuxSession] = attrs.Factory(list[MuxSession])
-    opens: int = 0
-
-    def protocol(self) -> Protocol:
-        return pool_protocol(self.serve, Admission.ANYONE)
-
-    async def serve(self, stream: Stream) -> None:
-        reader = FrameReader(32 * 1024)
-        hello = json.loads(await read_message(stream, reader))
-        answer = {"agent_id": hello["agent_id"], "epoch": hello["epoch"], "revision": 1, "accepted": True}
-        await write_message(stream, json.dumps(answer).encode())
-        session = stream.session
-        assert isinstance(session, MuxSession)
-        self.sessions.append(session)
-        try:
-            while True:
-                said = json.loads(await read_message(stream, reader))
-                if said["type"] == "heartbeat":
-                    await write_message(stream, json.dumps({"type": "heartbeat_ack", "seq": said["seq"]}).encode())
-        finally:
-            self.sessions.remove(session)
-
-    async def open(self) -> trio.abc.HalfCloseableStream | None:
-        """A stream on the first of its connections."""
-        if not self.sessions:
-            return None
-        self.opens += 1
-        return (await open_target(self.sessions[0], Open(AGENT, "tcp", ECHO, 22, self.opens))).stream
-
-
-@attrs.define
 class NewRouter:
     service: PoolService
-
-    def protocol(self) -> Protocol:
-        return self.service.protocol(Admission.ANYONE)
 
     @property
     def sessions(self) -> list[MuxSession]:
@@ -84,6 +45,12 @@ class NewRouter:
     async def open(self) -> trio.abc.HalfCloseableStream | None:
         found = await self.service.opener.open(AGENT, asked())
         return found if isinstance(found, PooledStream) else None
+
+
+def protocol_of(router: OldRouter | NewRouter) -> Protocol:
+    if isinstance(router, NewRouter):
+        return router.service.protocol(Admission.ANYONE)
+    return pool_protocol(router.serve, Admission.ANYONE)
 
 
 @attrs.define
@@ -113,11 +80,11 @@ async def open_world(ages: tuple[str, str], most: int) -> AsyncGenerator[World]:
         targets = Targets(nursery)
         for number, age in enumerate(ages):
             service = PoolService(PoolTable(f"n{number}"), lambda _: Bearer(AGENT, "t"))
-            router = NewRouter(service) if age == NEW else OldRouter()
+            router = NewRouter(service) if age == NEW else OldRouter(AGENT)
             opening = open_host(
                 identity=Identity.generate(),
                 transports=[network.transport(f"r{number}")],
-                protocols=[router.protocol()],
+                protocols=[protocol_of(router)],
                 listen=[ANYWHERE],
             )
             world.hosts.append(await stack.enter_async_context(opening))
@@ -172,12 +139,12 @@ async def test_an_agent_that_knows_pools(autojump_clock: MockClock, first: str, 
 async def test_an_agent_of_before_has_its_one_connection(autojump_clock: MockClock, age: str) -> None:
     network, identity = MemoryNetwork(seed=1), Identity.generate()
     service = PoolService(PoolTable("n"), lambda _: Bearer(AGENT, "t"))
-    router = NewRouter(service) if age == NEW else OldRouter()
+    router = NewRouter(service) if age == NEW else OldRouter(AGENT)
     async with (
         open_host(
             identity=Identity.generate(),
             transports=[network.transport("r")],
-            protocols=[router.protocol()],
+            protocols=[protocol_of(router)],
             listen=[ANYWHERE],
         ) as host,
         open_host(
