@@ -9,7 +9,7 @@ import click
 import yaml
 
 from agentmesh.agent import rule_of
-from agentmesh.cli.params import duration
+from agentmesh.cli.params import duration, with_options
 from agentmesh.pool.agent.access import AccessPolicy, Rule
 from agentmesh.pool.agent.config import MAX_CONNECTIONS, ConfigError, ConnectionsConfig, check_keys
 from agentmesh.pool.agent.serving import ServingLimits
@@ -140,6 +140,4 @@ OPTIONS_OF_AN_AGENT = (
 
 def agent_options(command: F) -> F:
     """Give a command the options of an agent's process."""
-    for option in reversed(OPTIONS_OF_AN_AGENT):
-        command = option(command)
-    return command
+    return with_options(command, OPTIONS_OF_AN_AGENT)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 import trio
 
-from agentmesh.cli.params import duration, secret_file
+from agentmesh.cli.params import duration, secret_file, with_options
 from agentmesh.errors import AddressError
 from agentmesh.membership import Enrollment
 from agentmesh.runtime.nursery import open_background
@@ -38,7 +38,8 @@ def membership_options(command: F) -> F:
     """Give a command what `enrollment` takes: --control-plane, --bootstrap-token-path, --jwt-path, --label and
     --retry-budget.
     """
-    for option in reversed(
+    return with_options(
+        command,
         (
             click.option(
                 "--control-plane",
@@ -81,17 +82,16 @@ def membership_options(command: F) -> F:
                 show_default=True,
                 help="How long a call of the control plane is tried again while it does not answer.",
             ),
-        )
-    ):
-        command = option(command)
-    return command
+        ),
+    )
 
 
 def router_options(whose: str) -> Callable[[F], F]:
     """The options of which routers a node attaches to, and how many. `whose`: the end of "how many routers"."""
 
     def add(command: F) -> F:
-        for option in reversed(
+        return with_options(
+            command,
             (
                 click.option(
                     "--routers",
@@ -115,10 +115,8 @@ def router_options(whose: str) -> Callable[[F], F]:
                     help="Attach to routers with this label first; repeat it, and the more of them a router has the "
                     "sooner.",
                 ),
-            )
-        ):
-            command = option(command)
-        return command
+            ),
+        )
 
     return add
 

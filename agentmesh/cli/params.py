@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,11 +59,16 @@ TOKEN_OPTIONS = (
 )
 
 
-def token_options(command: F) -> F:
-    """Give a command what a new bootstrap token is to be: --role, --max-usages, --ttl, --description."""
-    for option in reversed(TOKEN_OPTIONS):
+def with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    """Give a command these options, the first of them on top of its help."""
+    for option in reversed(options):
         command = option(command)
     return command
+
+
+def token_options(command: F) -> F:
+    """Give a command what a new bootstrap token is to be: --role, --max-usages, --ttl, --description."""
+    return with_options(command, TOKEN_OPTIONS)
 
 
 def admin_token_option(help: str) -> Callable[[F], F]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from agentmesh.cli.params import duration, secret_file
+from agentmesh.cli.params import duration, secret_file, with_options
 from agentmesh.pool.router.ingress import IngressConfig
 from agentmesh.pool.router.limits import MAX_CONNECTIONS_PER_AGENT, PoolLimits
 from agentmesh.pool.router.remotes import RemotePolicy
@@ -105,9 +105,7 @@ OPTIONS = (
 
 def agents_options(command: F) -> F:
     """Give a command the options above; `AgentBounds` takes them all, by their names."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, OPTIONS)
 
 
 @attrs.frozen(kw_only=True)

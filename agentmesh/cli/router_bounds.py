@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from agentmesh.cli.params import duration
+from agentmesh.cli.params import duration, with_options
 from agentmesh.protocols.directory import DirectoryConfig, StoreLimits
 from agentmesh.protocols.relay import BookLimits, CircuitLimits, DataPathConfig, RelayConfig
 from agentmesh.runtime.config import ConnectionLimits
@@ -84,9 +84,7 @@ OPTIONS = (
 
 def bounds_options(command: F) -> F:
     """Give a command the options above; `Bounds` takes them all, by their names."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, OPTIONS)
 
 
 @attrs.frozen(kw_only=True)
