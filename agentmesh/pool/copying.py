@@ -1,9 +1,18 @@
 """Bytes both ways between two streams, each way ended by itself."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import attrs
 import trio
 
+from agentmesh.abc import Stream
+from agentmesh.errors import ErrorCode
+from agentmesh.protocols.pool import ACCEPTED, answer_open
+
 COPY_BYTES = 64 * 1024
+
+TargetT = TypeVar("TargetT", bound=trio.abc.HalfCloseableStream)
 
 
 @attrs.define
@@ -52,3 +61,26 @@ async def copy_both_ways(one: trio.abc.HalfCloseableStream, other: trio.abc.Half
         nursery.start_soon(copy, 1, other, one)
     copied.is_whole = all(ways)
     return copied
+
+
+async def accept_and_copy(stream: Stream, target: TargetT, cut: Callable[[TargetT], Awaitable[None]]) -> None:
+    """Answer an open that led to a target, and copy until it ends: both sides are closed, or both are cut.
+
+    Args:
+        stream: that the open came on; whoever serves it closes it.
+        cut: cuts the target.
+    Raises:
+        BrokenResourceError: the answer could not be sent.
+    Cancellation: both are cut.
+    """
+    try:
+        await answer_open(stream, ACCEPTED)
+        copied = await copy_both_ways(stream, target)
+    except BaseException:
+        await cut(target)
+        raise
+    if copied.is_whole:
+        await target.aclose()
+    else:
+        await cut(target)
+        stream.reset(ErrorCode.NO_ERROR)

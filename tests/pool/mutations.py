@@ -209,7 +209,7 @@ MUTATIONS = {
     ),
     "M17c": Mutation(
         "a stream that broke is closed as one that ended",
-        "agentmesh/pool/router/serving.py",
+        "agentmesh/pool/copying.py",
         "    if copied.is_whole:\n",
         "    if copied is not None:\n",
         (RELAY,),

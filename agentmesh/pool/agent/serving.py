@@ -9,8 +9,8 @@ from agentmesh.abc import Session, Stream
 from agentmesh.errors import ErrorCode, RejectedError
 from agentmesh.pool.agent.link import AgentLink
 from agentmesh.pool.agent.targets import Connector, cut
-from agentmesh.pool.copying import copy_both_ways
-from agentmesh.protocols.pool import ACCEPTED, Code, Open, OpenResult, Stage, answer_open, receive_open
+from agentmesh.pool.copying import accept_and_copy
+from agentmesh.protocols.pool import Code, Open, OpenResult, Stage, answer_open, receive_open
 
 JOIN_TIMEOUT = 5.0  # seconds that an open may be ahead of the ack
 
@@ -93,14 +93,4 @@ class OpenServer:
         if isinstance(target, OpenResult):
             await answer_open(stream, target)
             return
-        try:
-            await answer_open(stream, ACCEPTED)
-            copied = await copy_both_ways(stream, target)
-        except BaseException:
-            await cut(target)
-            raise
-        if copied.is_whole:
-            await target.aclose()
-        else:
-            await cut(target)
-            stream.reset(ErrorCode.NO_ERROR)
+        await accept_and_copy(stream, target, cut)

@@ -2,16 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
 
 from agentmesh.abc import Stream
-from agentmesh.errors import ErrorCode
-from agentmesh.pool.copying import copy_both_ways
+from agentmesh.pool.copying import accept_and_copy
 from agentmesh.pool.router.claims import ConnectionKey
 from agentmesh.pool.router.ingress import Ingress, Through
+from agentmesh.pool.router.leased import PooledStream
 from agentmesh.pool.router.opening import Opener
 from agentmesh.protocols.pool import (
-    ACCEPTED,
     DIAL_ID,
     RELAY_ID,
     Code,
@@ -23,7 +21,6 @@ from agentmesh.protocols.pool import (
 from agentmesh.types import PeerId
 
 JudgeOpen = Callable[[PeerId, str, Open], OpenResult | None]
-T = TypeVar("T")
 
 
 class StreamServer:
@@ -78,14 +75,8 @@ async def _pass(stream: Stream, found: Through, counts: dict[Code, int]) -> None
         await answer_open(stream, found)
         return
     counts[Code.OK] += 1
-    try:
-        await answer_open(stream, ACCEPTED)
-        copied = await copy_both_ways(stream, found)
-    except BaseException:
-        found.reset()
-        raise
-    if copied.is_whole:
-        await found.aclose()
-    else:
-        found.reset()
-        stream.reset(ErrorCode.NO_ERROR)
+    await accept_and_copy(stream, found, _cut)
+
+
+async def _cut(found: PooledStream | Stream) -> None:
+    found.reset()
