@@ -109,8 +109,9 @@ def command(
     """Run a router: it relays for members what it cannot read.
 
     Members hold sessions to it, and reach each other through it. Streams through agents it could read, unless they are
-    encrypted themselves, as ssh is. At SIGTERM or SIGINT it tells members to go elsewhere, and stops when they are gone; a
-    second signal stops it at once. It dials through the proxy that HTTPS_PROXY names, but for what is in NO_PROXY.
+    encrypted themselves, as ssh is. At SIGTERM or SIGINT it tells members to go elsewhere, and stops when they are
+    gone; a second signal stops it at once. It dials through the proxy that HTTPS_PROXY names, but for what is in
+    NO_PROXY.
     """
     try:
         bound = Bounds(**{field.name: rest.pop(field.name) for field in attrs.fields(Bounds)})
